@@ -27,9 +27,8 @@ from cutover.flow import Flow
 from cutover.grammar import GrammarCheck
 from cutover.records import TapeRecord
 
-HELD_US: Final = 1_000_000
-"""How much later, in microseconds, a text is that is held back; and `HELD_TIMES` as late."""
-HELD_TIMES: Final = 2
+HELD_US, HELD_TIMES = 1_000_000, 2
+"""A text is held back that comes more than so many microseconds, and times, later."""
 AT_ONCE: Final = "times of texts: a service that plays is answered at once"
 _CACHE: Final = re.compile(r"cached?_.*|.*_cached?_.*|.*_cached?")
 _BROKEN: Final = re.compile("event '(.+?)' where")
@@ -77,7 +76,7 @@ def differences(
     kinds = getattr(getattr(flow, "dialect", None), "ids", ())
     folding = Folding(lambda: (_ids(legacy), _ids(graph)), kinds)
     comparing = _Comparing(legacy, graph, pair.tape, rules, folding)
-    comparing.all(flow, two_formats=graph_flow is not None)
+    comparing.compare(flow, two_formats=graph_flow is not None)
     found = sorted(
         comparing.found,
         key=lambda one: (one.difference.at, _ORDER.get(one.difference.kind, len(_ORDER))),
@@ -120,7 +119,7 @@ def _not_on_tape(
 
 @dataclass(slots=True)
 class _Comparing:
-    """Two runs that are being compared."""
+    """Two runs that are being compared; of a couple of values legacy's stands first."""
 
     legacy: Reading
     graph: Reading
@@ -130,8 +129,8 @@ class _Comparing:
     found: list[Found] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
-    def all(self, flow: Flow, *, two_formats: bool) -> None:
-        """Compare everything."""
+    def compare(self, flow: Flow, *, two_formats: bool) -> None:
+        """Fill `found` and `left_out`."""
         self.outcomes()
         if two_formats:
             self.left_out.append("events: the runs have two wire formats")
@@ -292,7 +291,7 @@ class _Comparing:
 
     @property
     def ended(self) -> int:
-        """When the first of both had ended."""
+        """When the run that ended first did."""
         return min(self.legacy.ended, self.graph.ended)
 
     def annotations(self) -> None:
@@ -339,6 +338,7 @@ class _Comparing:
             {i: self.folding.skeleton(one) for i, one in values.items() if one is not MISSING}
             for values in (left, right)
         )
+        # Equal but for generated values; then the rest in order; what is over is missing or added.
         for i, j in (*take_equal(ours, theirs), *zip([*ours], [*theirs], strict=False)):
             one, other = legacy[i], graph[j]
             found = {"call": other, "answered": one.entry != other.entry}

@@ -96,20 +96,20 @@ def decide(exchanges: pd.DataFrame, terms: Terms, findings: Sequence[str] = ()) 
     the newest code.
     """
     rows = exchanges[(exchanges["flow"] == terms.flow) & (exchanges["at"] >= terms.since)]
-    served, rows = len(rows), rows[rows["why"] == "percent"].sort_values("at")
+    seen, rows = len(rows), rows[rows["why"] == "percent"].sort_values("at")
     config = terms.config or (str(rows["config"].iloc[-1]) if len(rows) else "")
     rows = rows[rows["config"] == config]
     code = str(rows["code_version"].iloc[-1]) if len(rows) else ""
     drawn = _Drawn(rows[rows["code_version"] == code], terms)
-    judged = drawn.judge(served, findings)
-    missing, following = max(math.ceil(judged.total) - len(drawn.rows), 0), judged.next
+    judged = drawn.judge(seen, findings)
+    missing, advice = max(math.ceil(judged.total) - len(drawn.rows), 0), judged.next
     if missing:
-        following += f" {missing} more exchanges: {drawn.how_long(missing)}"
+        advice += f" {missing} more exchanges: {drawn.how_long(missing)}"
     kinds = drawn.rows.loc[drawn.rows["unit"] != "", "unit_kind"].unique()
     return Decision(
         verdict=judged.verdict,
         reasons=judged.reasons,
-        next=following,
+        next=advice,
         flow=terms.flow,
         share=terms.share,
         config=config,
@@ -125,7 +125,7 @@ def decide(exchanges: pd.DataFrame, terms: Terms, findings: Sequence[str] = ()) 
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """A verdict, and the number of exchanges that may change it; 0: no number."""
+    """A verdict; `total` exchanges, those there are among them, may change it; 0: no number."""
 
     verdict: Verdict
     reasons: tuple[str, ...]
@@ -164,8 +164,8 @@ class _Drawn:
             self.measures = measures(rows, self.failed, self.graph, self.units)
             self.evidence = statistics.evidence(self.failed, self.graph, self.units, terms.share)
 
-    def judge(self, served: int, findings: Sequence[str]) -> _Judged:
-        """Return the verdict on these of `served` exchanges, the first of these that applies.
+    def judge(self, seen: int, findings: Sequence[str]) -> _Judged:
+        """Return the first verdict that applies; `seen` counts the exchanges not drawn, too.
 
         To promote, every measure is within its margin: each is tested at its own level, which needs
         no adjustment (Berger 1982, Technometrics 24, 295-300).
@@ -176,7 +176,7 @@ class _Drawn:
             return _Judged("cannot_tell", (why,), "set a share between 0 and 100 %")
         least, units = planned(share), legacy.units + graph.units
         if not units:
-            why = f"of {served} exchanges none was drawn under the configuration in force"
+            why = f"of {seen} exchanges none was drawn under the configuration in force"
             check = "see that the router captures, and has taken up the file; wait for"
             return _Judged("cannot_tell", (why,), check, least)
         for name, arm, due in (("legacy", legacy, 1 - share), ("graph", graph, share)):

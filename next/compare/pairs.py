@@ -106,10 +106,10 @@ def paired(runs: Sequence[RunRecord], *, baseline: bool = False) -> Pair | WhyNo
         return "server_stopped"
     played = [one for one in runs if one.role in {"shadow", "replay"}]
     wanted = last.stack if baseline else None
-    fits = [one for one in played if (one.stack == wanted if wanted else one.stack != last.stack)]
-    if not fits or (baseline and last.stack != "legacy"):
+    others = [one for one in played if (one.stack == wanted if wanted else one.stack != last.stack)]
+    if not others or (baseline and last.stack != "legacy"):
         return "not_played"
-    best = max(fits, key=lambda one: one.role == "replay")
+    best = max(others, key=lambda one: one.role == "replay")
     return Pair(last, best, served[0].tape or TapeRecord())
 
 
@@ -149,7 +149,7 @@ def _row(
 def exchange_rows(
     lines: Iterable[RunRecord], flows: Mapping[str, Flow], drawn_by: Mapping[str, str] | None = None
 ) -> Iterator[ExchangeRow]:
-    """Yield what clients were served; lines of one exchange's serving runs stand together.
+    """Yield what clients were served, of exchanges whose serving runs all have their lines.
 
     A unit is what was drawn by the route key that `drawn_by` names for its flow, or by the first.
     """

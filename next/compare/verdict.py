@@ -72,11 +72,12 @@ def decide(
     files, lines, twice = damage["torn"] + damage["gone"], damage["foreign"], damage["duplicate"]
     lost = skipped["lines_missing"] + skipped["damaged"] + lines
     due = compared + lost
+    why = ", ".join(f"{of:,} {one.replace('_', ' ')}" for one, of in skipped.most_common())
     said = {
         f"{different:,} of {compared:,} pairs compared differ": different,
         f"none of {compared:,} pairs compared differs": compared and not different,
         f"{accepted:,} of them differ in what is waived alone": accepted,
-        f"{skipped.total():,} exchanges were not compared": skipped.total(),
+        f"{skipped.total():,} exchanges were not compared: {why}": skipped.total(),
         "there is no exchange": not compared + skipped.total(),
         **dict.fromkeys(notes, 1),
         f"{files:,} of {read.files:,} files are torn or gone, and what they held is lost": files,

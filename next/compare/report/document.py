@@ -261,9 +261,9 @@ def _causes(
             cause = msgspec.structs.replace(cause, waiver=waiver, standing=standing)
         causes.append(cause)
     causes.sort(key=lambda one: (one.accepted, one.kind in SLIGHT, -one.pairs.count, one.id))
-    serious = frame[~frame["id"].isin([one.id for one in causes if one.kind in SLIGHT])]
-    still_open = serious[~serious["id"].isin([one.id for one in causes if one.accepted])]
-    return causes, serious["exchange"].nunique() - still_open["exchange"].nunique()
+    differing = frame[~frame["id"].isin([one.id for one in causes if one.kind in SLIGHT])]
+    not_accepted = differing[~differing["id"].isin([one.id for one in causes if one.accepted])]
+    return causes, differing["exchange"].nunique() - not_accepted["exchange"].nunique()
 
 
 def _title(one: Difference) -> str:

@@ -38,7 +38,10 @@ VERDICTS = {
     "one more is not": (verdict(different=9, accepted=8), "different", 1, "8 of them differ"),
     "nothing": (verdict(compared=0), "nothing", 3, "there is no exchange"),
     "nothing was played": (verdict(compared=0, not_played=400), "nothing", 3, "400 exchanges"),
-    "some were not played": (verdict(not_played=400), "equal", 0, "400 exchanges were not comp"),
+    "some were not played": (
+        *(verdict(client_left=9, not_played=400), "equal", 0),
+        "409 exchanges were not compared: 400 not played, 9 client left",
+    ),
     "duplicates": (verdict({"duplicate": 400}), "equal", 0, "400 lines are of runs that"),
     "a torn file": (verdict({"torn": 1}), "incomplete", 4, "1 of 10 files are torn or gone"),
     "a file that is gone": (verdict({"gone": 1}, different=1), "different", 1, "1 of 10 files"),
