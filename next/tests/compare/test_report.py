@@ -168,6 +168,7 @@ def test_what_to_do_next_is_one_of_six_sentences(step: str) -> None:
     """The first that fits."""
     assert STEPS[step].step == step
     assert STEPS[step].next.startswith(SENTENCES[step])
+    assert ("--at-most 15`" in STEPS[step].next) == (step == "cause")
 
 
 def test_a_cause_of_the_set_up_is_never_waived() -> None:
