@@ -251,7 +251,8 @@ class _Comparing:
     def values(self, kind: Kind, name: str, both: tuple[Any, Any], at: int, **found: Any) -> bool:
         """Compare two values, and return whether they differ."""
         legacy, graph = both
-        graph = self.folding.fold(legacy, graph)
+        asked: Call | None = found.get("call")
+        graph = self.folding.fold(legacy, graph, moments=asked is not None and asked.model)
         whole, theirs = encode(legacy), encode(graph)
         if whole == theirs:
             return False

@@ -1,4 +1,4 @@
-"""Generated ids, dates and times: equal by their order of appearance in a pair of runs."""
+"""Generated ids, and moments in prompts: equal by their order of appearance in a pair of runs."""
 
 from __future__ import annotations
 
@@ -18,15 +18,20 @@ _FOLDED: Final = re.compile(
     rf"|(?P<clock>{_CLOCK}{_ZONE})|(?P<uuid>{_UUID})|(?P<hex>{_HEX}))(?![0-9A-Za-z])"
 )
 
+_IDS: Final = frozenset({"uuid", "hex"})
+
 
 def generated(text: str) -> frozenset[str]:
     """Return the ids in a text, in lower case; dates and times are none."""
-    found = (one for one in _FOLDED.finditer(text) if one.lastgroup in {"uuid", "hex"})
+    found = (one for one in _FOLDED.finditer(text) if one.lastgroup in _IDS)
     return frozenset(one[0].lower() for one in found)
 
 
 class Folding:
     """Which of graph's ids and moments stand for which of legacy's.
+
+    Moments are folded in requests to models alone, into which code writes when it ran: what a
+    client is told, or a tool is to do, is meant.
 
     It grows pair by pair, in the order in which values are compared; the first pairing counts, so
     that one id in the place of two is a difference. An id that the other run has, too, is no new
@@ -53,32 +58,35 @@ class Folding:
         text = _FOLDED.sub(lambda found: f"\x01{found.lastgroup}\x01", encode(value).decode())
         return self._numbered.sub(r'"\1 #"', text)
 
-    def fold(self, legacy: Any, graph: Any) -> Any:
-        """Return graph's value with legacy's ids and moments where these stand for its own."""
+    def fold(self, legacy: Any, graph: Any, *, moments: bool = False) -> Any:
+        """Return graph's value with legacy's ids where these stand for its own; also `moments`."""
         match legacy, graph:
             case str(), str():
                 numbers = [self._numbered.fullmatch(f'"{one}"') for one in (legacy, graph)]
                 if numbers[0] and numbers[1] and numbers[0][1] == numbers[1][1]:
                     return legacy if self._stands("number", legacy, graph) else graph
-                return graph if legacy == graph else self._text(legacy, graph)
+                return graph if legacy == graph else self._text(legacy, graph, moments=moments)
             case dict(), dict():
                 return {
-                    key: self.fold(legacy[key], value) if key in legacy else value
+                    key: self.fold(legacy[key], value, moments=moments) if key in legacy else value
                     for key, value in graph.items()
                 }
             case list(), list() if len(legacy) == len(graph):
-                return [self.fold(one, other) for one, other in zip(legacy, graph, strict=True)]
+                pairs = zip(legacy, graph, strict=True)
+                return [self.fold(one, other, moments=moments) for one, other in pairs]
             case _:
                 return graph
 
-    def _text(self, legacy: str, graph: str) -> str:
+    def _text(self, legacy: str, graph: str, *, moments: bool) -> str:
         ours, theirs = list(_FOLDED.finditer(legacy)), list(_FOLDED.finditer(graph))
         if not ours or self.skeleton(legacy) != self.skeleton(graph):
             return graph
         pieces: list[str] = []
         end = 0
         for one, other in zip(ours, theirs, strict=True):
-            stands = self._stands(str(one.lastgroup), one[0].lower(), other[0].lower())
+            kind = str(one.lastgroup)
+            folded = moments or kind in _IDS
+            stands = folded and self._stands(kind, one[0].lower(), other[0].lower())
             self.count += stands and one[0] != other[0]
             pieces += (graph[end : other.start()], one[0] if stands else other[0])
             end = other.end()
@@ -86,7 +94,7 @@ class Folding:
 
     def _stands(self, kind: str, legacy: str, graph: str) -> bool:
         """Whether graph's value may stand for legacy's, also from now on."""
-        if legacy != graph and kind in {"uuid", "hex"}:
+        if legacy != graph and kind in _IDS:
             if legacy.isdigit() and graph.isdigit():
                 return False  # numbers
             self._ids = self._ids or self._known()

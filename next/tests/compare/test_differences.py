@@ -134,11 +134,6 @@ STREAMS: dict[str, tuple[list[Any], list[Any], list[tuple[str, str, str]]]] = {
     "another moment": (
         [said("at 2026-03-01T10:00:00Z"), DONE],
         [said("at 2026-03-02T11:30:00Z"), DONE],
-        [],
-    ),
-    "two days for one": (
-        [said("2026-03-01 to 2026-03-01"), DONE],
-        [said("2026-03-02 to 2026-03-03"), DONE],
         [("text", "text", "")],
     ),
     "a count of a cache": (

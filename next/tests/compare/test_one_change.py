@@ -47,17 +47,18 @@ class Script:
 
 
 class Telling:
-    """How one run tells a script: its ids, its cuts, its times."""
+    """How one run tells a script: its ids, its cuts, its times; and its own moment in prompts."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.ids = {f"§{number}": str(UUID(int=self.random.getrandbits(128))) for number in "123"}
-        self.ids["§t"] = self.random.choice(["2026-03-01T10:00:00Z", "2027-12-31T23:59:59Z"])
+        self.moment = self.random.choice(["2026-03-01T10:00:00Z", "2027-12-31T23:59:59Z"])
 
-    def json(self, value: object) -> str:
-        """Return JSON with this run's ids and its time."""
+    def json(self, value: object, name: str = "") -> str:
+        """Return JSON with this run's ids, and its moment where a model is asked."""
         text = json.dumps(value, sort_keys=True, ensure_ascii=False)
-        return re.sub("§.", lambda at: self.ids[at[0]], text)
+        moment = self.moment if name.startswith("model.") else "2026-03-01T10:00:00Z"
+        return re.sub("§.", lambda at: self.ids.get(at[0], moment), text)
 
     def frames(self, script: Script) -> list[tuple[int, str]]:
         """Return events, the text cut anywhere, with stamps that are close to each other."""
@@ -81,7 +82,7 @@ class Telling:
     def plays(self, script: Script) -> tuple[PlayRecord, ...]:
         """Return plays, reads in any order."""
         plays = [
-            PlayRecord(call.name, "nearest", place, self.json(call.asked))
+            PlayRecord(call.name, "nearest", place, self.json(call.asked, call.name))
             for call, place in zip(script.calls, script.places, strict=True)
         ]
         reads = [one for one in plays if one.name != "write"]
@@ -93,7 +94,7 @@ def compare(script: Script, other: Script, seed: int) -> Comparison:
     """Compare two tellings on the tape of the first."""
     legacy, graph = Telling(seed), Telling(seed + 1)
     entries = tuple(
-        EntryRecord(call.name, "00", legacy.json(call.asked), place, call.writes)
+        EntryRecord(call.name, "00", legacy.json(call.asked, call.name), place, call.writes)
         for place, call in enumerate(script.calls)
     )
     live = tuple(PlayRecord(one.name, "live", place) for place, one in enumerate(entries))

@@ -104,7 +104,7 @@ def test_equal_is_said_with_what_it_leaves_open() -> None:
     found = report([*equal(4, folded=2), *equal(3, left_out=("by a rule: all",))], [row])
     assert found.verdict.reasons == (
         "none of 7 pairs compared differs",
-        "4 pairs hold ids, dates or times that are taken for equal",
+        "4 pairs hold ids, or moments in prompts, that are taken for equal",
         "3 pairs were compared only in part",
         "1 exchanges were taken over: `cutover gate` counts these failures",
     )

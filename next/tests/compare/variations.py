@@ -20,7 +20,7 @@ LATE_US, GAP_US = 300_000, 600_000
 
 def varied(pair: Pair, flow: Flow, drawn: random.Random) -> Pair:
     """Return a pair whose played run is equal to the served one, and looks otherwise."""
-    run, names = pair.played, _renamed(drawn)
+    run, (names, prompts) = pair.played, _renamed(drawn)
     frames = _recut(flow, run.frames, drawn)
     late = sorted(drawn.randrange(LATE_US) for _ in frames)
     drawn.shuffle(late)
@@ -30,15 +30,18 @@ def varied(pair: Pair, flow: Flow, drawn: random.Random) -> Pair:
         stamp = max(stamp, frame.at + later)
         data = names(frame.data.decode()).encode()
         moved.append(FrameRecord.of(stamp, data))
-    plays = [_asking(pair, play, names) for play in run.plays]
+    plays = [
+        _asking(pair, play, prompts if play.name.startswith("model.") else names)
+        for play in run.plays
+    ]
     line = msgspec.structs.replace(
         run, frames=tuple(moved), plays=tuple(_reordered(pair, plays, drawn))
     )
     return Pair(pair.served, line, pair.tape)
 
 
-def _renamed(drawn: random.Random) -> Callable[[str], str]:
-    """Return what gives each generated id another one, and each moment a later one."""
+def _renamed(drawn: random.Random) -> tuple[Callable[[str], str], Callable[[str], str]]:
+    """Return what gives each generated id another one, and each moment of a prompt a later one."""
     known: dict[str, str] = {}
 
     def other(found: re.Match[str]) -> str:
@@ -49,7 +52,10 @@ def _renamed(drawn: random.Random) -> Callable[[str], str]:
         new = f"2027-01-{drawn.randint(1, 28):02}T10:{len(known):02}:11.{drawn.randrange(1000):03}"
         return known.setdefault(found[0], new)
 
-    return lambda text: _MOMENT.sub(later, _GENERATED.sub(other, text))
+    def names(text: str) -> str:
+        return _GENERATED.sub(other, text)
+
+    return names, lambda text: _MOMENT.sub(later, names(text))
 
 
 def _asking(pair: Pair, play: PlayRecord, names: Callable[[str], str]) -> PlayRecord:
