@@ -16,6 +16,22 @@ from harness.deciding import Deciding, moment
 cli = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
+def _here() -> Path | None:
+    """Return the configuration of this folder, None without one."""
+    path = Path("cutover.toml")
+    return path if path.exists() else None
+
+
+_Here = Annotated[
+    Path | None,
+    typer.Option(
+        default_factory=_here,
+        show_default="cutover.toml, if there is one; else the five flows",
+        help="the configuration that is served with",
+    ),
+]
+
+
 @cli.callback()
 def commands() -> None:
     """Replace the pipeline behind a streaming chat without its users noticing."""
@@ -23,10 +39,8 @@ def commands() -> None:
 
 @cli.command("serve")
 def serve_command(
-    config: Annotated[
-        Path | None, typer.Option(help="cutover.toml; without it, the five flows")
-    ] = None,
     *,
+    config: _Here,
     simulate: Annotated[bool, typer.Option(help="answer with a simulated model")] = False,
     crash: Annotated[int, typer.Option(help="let graph crash behind its n-th event")] = 0,
 ) -> None:
@@ -42,7 +56,7 @@ def replay_command(
     *,
     stack: Annotated[str, typer.Option(help="what replays: legacy or graph")],
     flow: Annotated[str | None, typer.Option(help="this flow alone")] = None,
-    config: Annotated[Path | None, typer.Option(help="cutover.toml, as it is served with")] = None,
+    config: _Here,
     follow: Annotated[
         bool, typer.Option(help="go on with what is captured, until stopped")
     ] = False,
@@ -111,8 +125,8 @@ def doctor_command(
 def forget_command(
     user: Annotated[list[str] | None, typer.Option(help="a user's id")] = None,
     conversation: Annotated[list[str] | None, typer.Option(help="a conversation's id")] = None,
-    config: Annotated[Path | None, typer.Option(help="cutover.toml")] = None,
     *,
+    config: _Here,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="count, and remove nothing")] = False,
 ) -> None:
     """Forget users with their conversations, or conversations; options may be repeated."""
@@ -133,7 +147,6 @@ def forget_command(
 @cli.command("diff", cls=Deciding)
 def diff_command(
     captures: Annotated[list[str], typer.Argument(help="folders or buckets; with --dialect two")],
-    config: Annotated[Path | None, typer.Option(help="cutover.toml, as it is served with")] = None,
     flow: Annotated[list[str] | None, typer.Option(help="this flow; may be repeated")] = None,
     since: Annotated[str, typer.Option(help="exchanges from then on: 2h, 3d")] = "1970-01-01",
     until: Annotated[str, typer.Option(help="exchanges before then")] = "9999-12-31",
@@ -148,6 +161,7 @@ def diff_command(
     processes: Annotated[int, typer.Option(min=1)] = 1,
     out: Annotated[Path, typer.Option("-o", "--out", help="the report's folder")] = Path("report"),
     *,
+    config: _Here,
     aa: Annotated[bool, typer.Option("--aa", help="legacy against itself, too")] = False,
 ) -> None:
     """Compare legacy and graph on what was captured, and write a report.
@@ -257,7 +271,6 @@ def rollback_command(config: _Config = Path("cutover.toml"), flow: _Flow = None)
 
 @cli.command("load", cls=Deciding, epilog="Exit status: 0 within margins, 1 not, 3 cannot tell.")
 def load_command(
-    config: Annotated[Path | None, typer.Option(help="cutover.toml")] = None,
     flow: _Flow = None,
     url: Annotated[str, typer.Option(help="the router; else as cutover.toml says")] = "",
     legacy: Annotated[str, typer.Option(help="instead: the control's own address")] = "",
@@ -269,6 +282,8 @@ def load_command(
     seconds: Annotated[int, typer.Option(min=5, help="how long a run is measured")] = 30,
     pairs: Annotated[int, typer.Option(min=1, help="how often each stack is loaded")] = 5,
     out: Annotated[Path, typer.Option(help="for rows and load.html")] = Path("load-test"),
+    *,
+    config: _Here,
 ) -> None:
     """Load both stacks in turn, and say whether graph is as fast as legacy."""
     from harness.load import load_test, targets

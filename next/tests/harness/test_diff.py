@@ -242,6 +242,13 @@ def test_what_cannot_be_meant_is_no_verdict(here: Path, line: str, why: str) -> 
     assert why in re.sub(r"[\s│]+", " ", said)
 
 
+def test_the_configuration_of_the_folder_is_read(here: Path) -> None:
+    """Without an option, as by the other commands."""
+    (here / "cutover.toml").write_text("[sever]")
+    status, said = diff("captures")
+    assert (status, "cutover.toml: " in said, "sever" in said) == (64, True, True)
+
+
 @contextmanager
 def _dask() -> Iterator[str]:
     """Run a scheduler with two workers in this process."""
