@@ -146,21 +146,3 @@ def test_a_step_is_judged_at_planned_numbers_of_exchanges() -> None:
     assert ramp(PLAN, rollout, rollout.wait, lambda _: None) == "promote"
     assert planned(0.5) == 1_078
     assert rollout.looks == 108 + 60
-
-
-@pytest.mark.parametrize(
-    ("plan", "problem"),
-    [
-        (Plan((), 1, 2), "shares in percent that rise"),
-        (Plan((5, 1), 1, 2), "shares in percent that rise"),
-        (Plan((5, 5), 1, 2), "shares in percent that rise"),
-        (Plan((0, 5), 1, 2), "shares in percent that rise"),
-        (Plan((5, 101), 1, 2), "shares in percent that rise"),
-        (Plan((5, float("nan")), 1, 2), "shares in percent that rise"),
-        (Plan((5,), 3, 2), "least hours"),
-    ],
-)
-def test_a_plan_that_cannot_be_meant(plan: Plan, problem: str) -> None:
-    """Its problems are said; a good one has none."""
-    assert problem in " ".join(plan.problems())
-    assert PLAN.problems() == []

@@ -17,7 +17,7 @@ from compare.difference import Difference
 from compare.pair import Pair
 from compare.report.document import Report, Share, compared_with, make_report
 from compare.report.files import ReportRefused, files, read_report, summary
-from compare.report.page import plain, visible
+from compare.report.page import visible
 from compare.report.streams import Cell, SideBySide, exemplar, words
 from compare.rows import ExchangeRow, PairRow
 from compare.verdict import Read
@@ -90,12 +90,6 @@ def test_causes_stand_by_weight_with_what_came_of_them() -> None:
     assert (flow.differing.count, flow.differing.of, flow.pieces) == (9, 40, (4, 2))
     assert flow.baseline == Share(1, 1)
     assert [(one.why, one.exchanges) for one in found.not_compared] == [("client_left", 1)]
-
-
-def test_what_differs_in_slight_things_alone_is_equal() -> None:
-    """It is shown all the same."""
-    found = report([pair(1, SLIGHT), *equal(400)])
-    assert (found.verdict.label, len(found.causes), found.step) == ("equal", 1, "raise")
 
 
 def test_equal_is_said_with_what_it_leaves_open() -> None:
@@ -323,11 +317,6 @@ def test_words_that_differ_are_marked() -> None:
 def test_what_cannot_be_seen_is_made_visible(text: str, shown: str) -> None:
     """White space where one does not expect it, and characters without a shape."""
     assert visible(text) == shown
-
-
-def test_markdown_is_on_one_line_without_markup() -> None:
-    """Nothing that a text holds can end a cell or begin a tag."""
-    assert plain("<b>|`a`\n c_d") == "\\<b\\>\\|\\`a\\` c\\_d"
 
 
 BOT = ServiceFlow("bot", {"/bot": ("POST",)}, find_dialect("ndjson"))

@@ -136,19 +136,3 @@ def test_a_file_of_waivers_that_cannot_be_meant_is_refused(
     with pytest.raises(WaiversRefused, match=why):
         waive(path, "0123abcd", WAIVER, TODAY)
     assert path.read_text() == content
-
-
-@pytest.mark.parametrize(
-    ("today", "share", "standing"),
-    [
-        (TODAY, 0.025, "in_force"),
-        (TODAY, 0.026, "grown"),
-        (date(2026, 11, 29), 0.01, "expired"),
-    ],
-)
-def test_a_waiver_holds_until_its_day_and_up_to_its_share(
-    today: date, share: float, standing: str
-) -> None:
-    """The last day counts."""
-    waiver = Waiver(owner="a", reason="b", until=TODAY, at_most_percent=2.5)
-    assert waiver.standing(share, today) == standing

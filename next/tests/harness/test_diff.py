@@ -121,6 +121,10 @@ DAMAGE: dict[str, tuple[Callable[[Lines], Sequence[Lines]], int, str]] = {
         lambda lines: [[re.sub(rb'"at":\d+', b'"at":NaN', lines[0]), *lines[1:]]],
         *(4, "2 of 12 lines or pairs"),
     ),
+    "a field of another type": (
+        lambda lines: [[lines[0].replace(b'"frames":[', b'"frames":[7,'), *lines[1:]]],
+        *(4, "2 of 12 lines or pairs"),
+    ),
     "a stream that is none of its flow": (
         lambda lines: [[lines[0].replace(b"ACCEPT", b"EXCEPT"), *lines[1:]]],
         *(4, "1 of 11 lines or pairs"),
