@@ -2,10 +2,9 @@
 
 import logging
 
-from benchmarks import comparing, cost, engine, gateway, passing, shadowed
+from benchmarks import comparing, cost, gateway, passing, shadowed
 
 logging.disable(logging.WARNING)
-engine.figures()
 cost.figures()
 gateway.figures()
 comparing.figures()

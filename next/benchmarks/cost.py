@@ -83,13 +83,9 @@ async def first_texts(chats: int) -> tuple[list[float], list[float]]:
     return found["legacy"][5:], found["graph"][5:]
 
 
-def percentile(values: Sequence[float], percent: float) -> float:
+def percentile(values: Sequence[float], percent: int) -> float:
     """Return a percentile by linear interpolation."""
-    ordered = sorted(values)
-    place = (len(ordered) - 1) * percent / 100
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
 
 
 def figures(pairs: int = 30, say: Callable[[str], None] = print) -> None:

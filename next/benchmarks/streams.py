@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import cast
 from urllib.parse import urlsplit
 
+import httptools
+
 _LEFT = re.compile(rb'"content":" (\d+)"')
 
 
@@ -32,14 +34,19 @@ class _Stream(asyncio.Protocol):
         self._ask()
 
     def _ask(self) -> None:
-        self._count, self._raw, self._text, self._began = 0, b"", b"", time.perf_counter()
-        self._in_body = False
+        self._parser = httptools.HttpResponseParser(self)
+        self._count, self._text, self._ended, self._began = 0, b"", False, time.perf_counter()
         self._transport.write(self._request)
+
+    def on_body(self, body: bytes) -> None:
+        self._text += body
+
+    def on_message_complete(self) -> None:
+        self._ended = True
 
     def data_received(self, data: bytes) -> None:
         now = time.perf_counter_ns()
-        self._raw += data
-        ended = self._take_chunks()
+        self._parser.feed_data(data)
         end = 0
         for found in _LEFT.finditer(self._text):
             end = found.end()
@@ -48,7 +55,7 @@ class _Stream(asyncio.Protocol):
             self._count += 1
             self._heard.late.append((now - int(found[1])) / 1e9)
         self._text = self._text[end:]
-        if ended:
+        if self._ended:
             self._heard.whole += self._count == self._events
             self._heard.lost += self._count != self._events
             self._wanted -= 1
@@ -56,25 +63,6 @@ class _Stream(asyncio.Protocol):
                 self._ask()
             else:
                 self._transport.close()
-
-    def _take_chunks(self) -> bool:
-        """Move whole chunks of the body to its text; return whether the body has ended."""
-        if not self._in_body:
-            _, head, rest = self._raw.partition(b"\r\n\r\n")
-            if not head:
-                return False
-            self._in_body, self._raw = True, rest
-        at = 0
-        while (line := self._raw.find(b"\r\n", at)) >= 0:
-            size = int(self._raw[at:line], 16)
-            if len(self._raw) < line + 2 + size + 2:
-                break
-            self._text += self._raw[line + 2 : line + 2 + size]
-            at = line + 2 + size + 2
-            if not size:
-                return True
-        self._raw = self._raw[at:]
-        return False
 
     def connection_lost(self, _: Exception | None) -> None:
         if self._wanted > 0:
