@@ -1,4 +1,4 @@
-"""`python -m harness.reference`: write the pages of configuration and metrics from the code."""
+"""`python -m harness.reference`: write what pages say of settings, metrics and redaction."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from pydantic import AfterValidator
 from pydantic.fields import FieldInfo
 
 from harness.config import TABLES, Settings
+from router.captures.kinds import BUILT_IN, NOT_FOUND, SECRETS
 from router.telemetry.metrics import METRICS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
-OPERATIONS = PAGE.parent / "operations.md"
+OPERATIONS, PRIVACY = PAGE.parent / "operations.md", PAGE.parent / "privacy.md"
 INTRODUCTION = """# The configuration
 
 One TOML file, named with `--config`. Without one all five flows are served, by legacy. A key that
@@ -63,6 +64,25 @@ def with_metrics(page: str) -> str:
     return f"{before}{begins}{remark}\n\n{table}\n\n{ends}{after}"
 
 
+def with_kinds(page: str) -> str:
+    """Return the page of privacy with the lists of what is found, and what is not."""
+    before, remark, _ = page.partition("<!-- kinds: written by `python -m harness.reference` -->\n")
+    lists = [
+        "\n## What is found\n",
+        "| kind | values |\n|---|---|",
+        *(f"| `{kind.name}` | {kind.what} |" for kind in BUILT_IN),
+        "\nSecrets of these shapes:\n",
+        *(f"- {one}" for one in SECRETS),
+        "\n## What is not found\n",
+        "| stays | for example |\n|---|---|",
+        *(f"| {what} | `{example}` |" for what, example in NOT_FOUND.items()),
+        "\nA value that is cut over two different fields stays as well. Add own patterns and paths",
+        "for what your users write.\n",
+    ]
+    return before + remark + "\n".join(lists)
+
+
 if __name__ == "__main__":
     PAGE.write_text(reference(), "utf-8")
     OPERATIONS.write_text(with_metrics(OPERATIONS.read_text("utf-8")), "utf-8")
+    PRIVACY.write_text(with_kinds(PRIVACY.read_text("utf-8")), "utf-8")

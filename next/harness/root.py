@@ -215,7 +215,7 @@ def application(
         pins.pin,
         Operating(
             partial(_ready, world),
-            live,
+            lambda: live.refused,
             live.edit,
             observers,
             token=settings.server.flag_token,

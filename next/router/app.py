@@ -25,7 +25,7 @@ from router.endpoint import FlowEndpoint, FlowSettings, Pin, Streams, client_req
 from router.exchange import Served
 from router.origins import guard
 from router.pauses import PausedExchanges
-from router.problem import CONTENT_TYPE, problem, refused
+from router.problem import problem, refused
 from router.shadow import Shadows
 from router.telemetry.metrics import Telemetry
 from router.telemetry.operators import Operating, routes
@@ -88,7 +88,7 @@ def create_app(
         breakers,
         places,
         shadows,
-        operating.configuration,
+        operating.refused,
         captures,
         operating.uncorrelated,
         version=operating.version,
@@ -144,8 +144,7 @@ def create_app(
     @app.exception_handler(Exception)
     async def failed(_: HttpRequest, __: Exception) -> Response:
         """Answer what no one foresaw, such as a store that is down: logged, and never its text."""
-        answer = problem(500, "internal")
-        return Response(answer.encode(), answer.status, media_type=CONTENT_TYPE)
+        return problem(500, "internal").response()
 
     app.router.routes += routes(operating, process, telemetry)
     guard(app, origins)
@@ -163,8 +162,7 @@ def _operation(operation: Operation, perform: Perform) -> Route:
                 body = decoded(asked, operation.body)
             result = await perform(request.path_params, body)
         except Refused as error:
-            answer = refused(error)
-            return Response(answer.encode(), answer.status, media_type=CONTENT_TYPE)
+            return refused(error).response()
         if result is None:
             return Response(status_code=204)
         return Response(msgspec.json.encode(result), media_type="application/json")

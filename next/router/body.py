@@ -49,6 +49,15 @@ async def read_body(
     return b"".join(pieces)
 
 
+async def cancel_when_left(
+    receive: Callable[[], Awaitable[MutableMapping[str, Any]]], task: asyncio.Task[Any]
+) -> None:
+    """Cancel a request's task when its client leaves."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    task.cancel()
+
+
 class Body:
     """Sends pieces one after the other.
 

@@ -45,13 +45,6 @@ class Candidate:
     shadow_safe: bool = True
 
 
-class Stalled(StackFailed):
-    """A stack owes an event and waits for nothing."""
-
-    def __init__(self) -> None:
-        super().__init__("stalled", detail=f"no event for {STALL_SECONDS:g} s")
-
-
 class Runaway(StackFailed):
     """A stack's stream outgrew its limit."""
 
@@ -115,8 +108,8 @@ class Driver:
     async def pull(self) -> Frame | None:
         """Return the next frame, None behind the last; raises what the stack raises.
 
-        Raises `Stalled` where the stack owes one too long, and the loop has turned in time all the
-        while: a process that stood still, or a busy one, is not the stack's fault.
+        Raises `StackFailed` where the stack owes one too long, and the loop has turned in time
+        meanwhile: a process that stood still, or a busy one, is not the stack's fault.
         """
         if self._stopping:
             raise Stopping
@@ -240,7 +233,8 @@ class Driver:
         if self._strikes < _STRIKES:
             self._watch_from(now)
         elif self._next is not None:
-            self._next.set_exception(Stalled())
+            detail = f"no event for {STALL_SECONDS:g} s"
+            self._next.set_exception(StackFailed("stalled", detail=detail))
 
     def _stop_watching(self) -> None:
         if self._watch is not None:

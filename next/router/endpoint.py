@@ -29,7 +29,7 @@ from cutover.flow import ClientRequest, Flow, Request
 from cutover.flow_spec import decoded
 from cutover.tape import Exchange
 from router.assign import Assignment, Shares, StackName, assign, drawn
-from router.body import Body, read_body
+from router.body import Body, cancel_when_left, read_body
 from router.breaker import Breaker
 from router.captures import Captures
 from router.driver import Candidate, Stopping
@@ -221,7 +221,7 @@ class FlowEndpoint:
         frames = serve(served, candidates, self.pauses.pause)
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a request runs in one
-        watching = asyncio.create_task(_watch(receive, task))
+        watching = asyncio.create_task(cancel_when_left(receive, task))
         self.streams.served.add(served)
         self.streams.opening.add(served)
         try:
@@ -308,13 +308,6 @@ class FlowEndpoint:
         self.ending.add(task)
         task.add_done_callback(self.ending.discard)
         return task
-
-
-async def _watch(receive: Receive, task: asyncio.Task[Any]) -> None:
-    """Cancel a request's task when its client leaves."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    task.cancel()
 
 
 def _forced(asked: ClientRequest, qa_key: str) -> StackName | None:

@@ -7,10 +7,9 @@ from collections.abc import Collection
 from fastapi import FastAPI
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from router.problem import CONTENT_TYPE, problem
+from router.problem import problem
 
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 SHOWN = ("x-cutover-exchange", "x-cutover-assigned", "x-cutover-served", "retry-after")
@@ -43,9 +42,7 @@ class _OwnOrigin:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] not in _READS and self._foreign(scope):
             detail = "pages of this origin may not use this server: see [server] origins"
-            answer = problem(403, "foreign_origin", detail)
-            refusal = Response(answer.encode(), answer.status, media_type=CONTENT_TYPE)
-            await refusal(scope, receive, send)
+            await problem(403, "foreign_origin", detail).response()(scope, receive, send)
             return
         await self._app(scope, receive, send)
 

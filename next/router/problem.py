@@ -5,6 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 import msgspec
+from starlette.responses import Response
 
 from cutover.errors import Failed, Refused
 
@@ -22,6 +23,10 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     def encode(self) -> bytes:
         """Return the body as JSON."""
         return msgspec.json.encode(self)
+
+    def response(self) -> Response:
+        """Return the whole response."""
+        return Response(self.encode(), self.status, media_type=CONTENT_TYPE)
 
 
 def problem(status: int, code: str, detail: str = "") -> Problem:

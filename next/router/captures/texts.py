@@ -359,7 +359,6 @@ class View:
         self.text = "".join((*pieces, text[done:]))
         if not self.text.isascii():
             self.text = self.text.translate(_plain())
-        self.same = self.text == text
 
     def source(self, at: int) -> int:
         """Return where a place in the view is in the text."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 import aiohttp
 import httpx
@@ -19,10 +19,9 @@ from cutover.errors import Control, Refused
 from cutover.tape import Call, Entry, Run
 from cutover.tape.entry import Item
 from cutover.tape.http_entry import Head, http_call, read_head
-from cutover.tape.remote import KEY_HEADER, TARGET_HEADER
+from cutover.tape.remote import KEY_HEADER, RUN_HEADER, TARGET_HEADER
 from cutover.tape.run import CallFailed
-from router.body import read_body
-from router.gateway.correlation import Named, named, split_path
+from router.body import cancel_when_left, read_body
 from router.gateway.effects import Effects
 from router.gateway.providers import (
     CREDENTIALS,
@@ -43,6 +42,8 @@ log = logging.getLogger("cutover.gateway")
 _LARGE = 1 << 20
 """Bytes of a body from which its key is made in a thread."""
 _EFFECT: Final = re.compile(r"/effects(?:/(\d+))?")
+_IN_PATH: Final = re.compile(r"/runs/([^/]+)(/.*)")
+_TRACE: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
 _WHOLE: Final = ("application/json", "application/problem+json")
 
 
@@ -58,6 +59,29 @@ class GatewaySettings:
     origins: frozenset[str] = frozenset()
     body_bytes: int = 32 << 20
     replays: bool = False
+
+
+class Named(NamedTuple):
+    """The run that a call names, and how: a trace may be anybody's, path and header are ours."""
+
+    run: str
+    how: Literal["path", "header", "trace"]
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """Return the id of the run in a path, "" without one, and the path under it."""
+    found = _IN_PATH.fullmatch(path)
+    return (found[1], found[2]) if found else ("", path)
+
+
+def named(in_path: str, headers: Mapping[str, str]) -> Named | None:
+    """Return the run that a call names, None for one that names none."""
+    if in_path:
+        return Named(in_path, "path")
+    if given := headers.get(RUN_HEADER):
+        return Named(given, "header")
+    trace = _TRACE.fullmatch(headers.get("traceparent", ""))
+    return Named(trace[1], "trace") if trace else None
 
 
 @dataclass(slots=True)
@@ -279,13 +303,7 @@ async def _while_there(receive: Receive) -> AsyncIterator[None]:
     """Cancel the block, and leave it, when the client leaves."""
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a request runs in one
-
-    async def watch() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        task.cancel()
-
-    watching = asyncio.create_task(watch())
+    watching = asyncio.create_task(cancel_when_left(receive, task))
     try:
         yield
     except asyncio.CancelledError:

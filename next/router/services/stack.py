@@ -64,20 +64,6 @@ class Address:
     shadow_safe: bool = False
 
 
-class _UnknownEncoding(StackFailed):
-    """A service answers in an encoding that was not asked for."""
-
-    def __init__(self, encoding: str) -> None:
-        super().__init__("service_encoding", detail=f"encoding {encoding!r}")
-
-
-class _UnknownStatus(StackFailed):
-    """A service answers with a status that is none, or changes the protocol."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__("service_unavailable", detail=f"status {status}")
-
-
 class _Reused:
     """Whether a request went out on a connection that an earlier one had opened."""
 
@@ -170,10 +156,10 @@ class Service:
 
     async def _events(self, response: aiohttp.ClientResponse) -> AsyncIterator[Event]:
         if response.status not in _STATUSES:
-            raise _UnknownStatus(response.status)
+            raise StackFailed(code="service_unavailable", detail=f"status {response.status}")
         for name, known in _KNOWN.items():
             if (encoding := response.headers.get(name, "").strip().lower()) not in known:
-                raise _UnknownEncoding(encoding)
+                raise StackFailed(code="service_encoding", detail=f"encoding {encoding!r}")
         headers = [
             (name.decode("latin-1").lower(), value.decode("latin-1"))
             for name, value in response.raw_headers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final, Literal
 
 import msgspec
@@ -185,10 +185,6 @@ class Telemetry(Collector):
         known.add(value)
         return value
 
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Describe nothing: to be registered, the process need not be running."""
-        return ()
-
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         """Yield what the process does now."""
         samples: defaultdict[str, list[Sample]] = defaultdict(list)
@@ -223,7 +219,7 @@ class Telemetry(Collector):
         yield "cutover_off_tape_total", ("escaped",), now.shadows.escaped.total()
         for reason, count in now.uncorrelated.items():
             yield "cutover_gateway_uncorrelated_total", (reason,), count
-        yield "cutover_configuration_refused", (), bool(now.configuration.refused)
+        yield "cutover_configuration_refused", (), bool(now.refused())
         yield "cutover_draining", (), now.streams.draining
         yield "cutover_loop_late_seconds", (), now.late
         yield "cutover_build_info", (now.version,), 1

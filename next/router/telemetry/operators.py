@@ -15,10 +15,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from cutover.errors import Refused
+from router.body import read_body
 from router.exchange import Served
-from router.problem import CONTENT_TYPE, refused
+from router.problem import problem, refused
 from router.telemetry.metrics import MEDIA_TYPE, Telemetry
-from router.telemetry.status import Configuration, Process
+from router.telemetry.status import Process
 
 Edit = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 """Changes a flow's switches and shares; returns what is in force. Raises `Refused`."""
@@ -34,7 +35,8 @@ class Operating:
     """
 
     ready: Callable[[], Awaitable[str]]
-    configuration: Configuration
+    refused: Callable[[], str]
+    """Why the newest settings are refused, "" where they are in force."""
     edit: Edit | None = None
     observers: Sequence[Callable[[Served], None]] = ()
     """Told of each exchange that has ended, beside the metrics."""
@@ -55,7 +57,7 @@ def routes(operating: Operating, process: Process, telemetry: Telemetry) -> list
         """Say whether requests would be served, and why not; notes do not change it."""
         against = "draining" if process.streams.draining else await operating.ready()
         notes = []
-        if process.configuration.refused:
+        if process.refused():
             notes.append("the newest configuration is refused, the one before is in force")
         if count := process.uncorrelated.total() - process.uncorrelated["run_over"]:
             notes.append(f"{count} calls at the gateway name no run")
@@ -75,7 +77,7 @@ def routes(operating: Operating, process: Process, telemetry: Telemetry) -> list
         try:
             return JSONResponse(await operating.edit(await _object(request)))
         except Refused as error:
-            return _refusal(error)
+            return refused(error).response()
 
     made = [Route("/healthz", healthz), Route("/readyz", readyz), Route("/cutover/status", status)]
     if operating.metrics:
@@ -103,11 +105,7 @@ def _is_local(request: Request) -> bool:
 
 
 async def _object(request: Request) -> dict[str, Any]:
-    raw = b""
-    async for piece in request.stream():
-        raw += piece
-        if len(raw) > MOST_BYTES:
-            raise Refused(413, "body_too_large", f"the body has more than {MOST_BYTES} bytes")
+    raw = await read_body(request.receive, MOST_BYTES)
     try:
         return msgspec.json.decode(raw, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -115,9 +113,4 @@ async def _object(request: Request) -> dict[str, Any]:
 
 
 def _unauthorised() -> Response:
-    return _refusal(Refused(401, "unauthorised", "this needs the token"))
-
-
-def _refusal(error: Refused) -> Response:
-    answer = refused(error)
-    return Response(answer.encode(), answer.status, media_type=CONTENT_TYPE)
+    return problem(401, "unauthorised", "this needs the token").response()

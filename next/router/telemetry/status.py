@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from router.breaker import Breaker
 from router.captures import Captures
@@ -15,14 +15,6 @@ from router.shadow import Shadows
 
 LOOP_SECONDS = 15
 """How far back the event loop's delay is looked at; a scrape sees each delay once at least."""
-
-
-class Configuration(Protocol):
-    """The settings in force."""
-
-    @property
-    def refused(self) -> str:
-        """Why the newest ones are refused, "" where they are in force."""
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +26,8 @@ class Process:
     """By flow and stack."""
     streams: Streams
     shadows: Shadows
-    configuration: Configuration
+    refused: Callable[[], str]
+    """Why the newest settings are refused, "" where they are in force."""
     captures: Captures | None = None
     uncorrelated: Counter[str] = field(default_factory=Counter)
     """Calls at the gateway that belong to no run, by reason."""
@@ -64,7 +57,7 @@ class Process:
         """Return the whole as JSON."""
         return {
             "version": self.version,
-            "configuration_refused": self.configuration.refused,
+            "configuration_refused": self.refused(),
             "draining": self.streams.draining,
             "streams": {"open": self.streams.open, "limit": self.streams.limit},
             "loop_late_seconds": round(self.late, 3),

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from cutover import normal_form
 from cutover.records import FrameRecord, RunRecord, TapeRecord, decode, encode
-from router.captures import PathRefused, PatternRefused, Redactor, privacy
+from router.captures import PathRefused, PatternRefused, Redactor
 from router.captures.kinds import BUILT_IN, NOT_FOUND, SECRETS, PatternTooSlow
 from tests.router.captures.records import (
     FILL,
@@ -402,9 +402,3 @@ def test_hostile_texts_take_no_longer_than_others() -> None:
         with suppress(PatternTooSlow):  # such a line is not stored
             REDACTOR.line(record)
         assert time.thread_time() - began < 3
-
-
-def test_the_documents_say_what_is_found() -> None:
-    """`python -m router.captures.privacy` writes the lists."""
-    text = privacy.PAGE.read_text("utf-8")
-    assert privacy.page(text) == text

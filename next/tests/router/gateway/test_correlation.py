@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from cutover.errors import Fenced, Paused, TapeMiss, WriteDiffers
-from router.gateway.correlation import Named, named, split_path
+from router.gateway.app import Named, named, split_path
 from router.gateway.providers import Provider, outgoing_headers, target_of
 from router.gateway.refusals import Refusal, form_of, of_control, of_fault
 
