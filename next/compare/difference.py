@@ -1,11 +1,14 @@
-"""What differs between two runs of one exchange, and how a cause is named."""
+"""Two runs of one exchange, what differs between them, and how a cause is named."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, Literal
 
 import msgspec
+
+from cutover.records import RunRecord, TapeRecord
 
 Kind = Literal[
     "outcome",
@@ -35,6 +38,29 @@ Because = Literal["", "earlier_end", "changed_request", "missing_call"]
 
 SLIGHT: Final[frozenset[Kind]] = frozenset({"annotation"})
 """Kinds that are shown, and make no pair different."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two runs of one exchange; `served` is the one that served last, with the client's end.
+
+    Differences are read from `legacy` to `graph`, whichever of them served. Of two runs of one
+    stack (A/A), the one that served stands for legacy.
+    """
+
+    served: RunRecord
+    played: RunRecord
+    tape: TapeRecord
+
+    @property
+    def legacy(self) -> RunRecord:
+        """The control's run."""
+        return self.played if self.served.stack == "graph" != self.played.stack else self.served
+
+    @property
+    def graph(self) -> RunRecord:
+        """The candidate's run."""
+        return self.served if self.legacy is self.played else self.played
 
 
 class Difference(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -15,9 +15,8 @@ import msgspec
 
 from compare.alignment import Comparable, last_before_closing, paired, take_equal
 from compare.causes import Found, explain
-from compare.difference import SLIGHT, Difference, Kind
+from compare.difference import SLIGHT, Difference, Kind, Pair
 from compare.generated import Folding, generated
-from compare.pair import Pair
 from compare.reading import Call, Event, Reading, ends, read_run
 from compare.rules import NONE, Rules
 from compare.values import MISSING, MOST_BYTES, changes, common, readable, shape, shown

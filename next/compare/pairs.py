@@ -7,11 +7,12 @@ from typing import Final, Literal, cast
 
 import msgspec
 
+from compare.difference import Pair
 from compare.differences import Comparison
-from compare.pair import Pair
+from compare.reading import DAMAGED
 from compare.report.streams import Exemplar, exemplar
 from compare.rows import End, ExchangeRow, PairRow
-from cutover.errors import CutoverError, Failed, Left
+from cutover.errors import Failed, Left
 from cutover.flow import Flow
 from cutover.records import RunRecord, TapeRecord
 from cutover.wire import ServiceFraming
@@ -26,8 +27,6 @@ replay of the other stack was.
 """
 EXEMPLARS: Final = 3
 """Pairs that are kept of a cause."""
-_DAMAGED: Final = (msgspec.MsgspecError, CutoverError, LookupError, ValueError, RecursionError)
-"""What the parts of a line raise that do not fit its flow, or each other."""
 
 
 Compare = Callable[[Pair, Flow], Comparison]
@@ -140,8 +139,6 @@ def _row(
         flow=run.flow,
         at=run.at,
         state=state,
-        config=run.versions.get("config", ""),
-        code_version=run.versions.get("code", ""),
         **more,  # type: ignore[arg-type]
     )
 
@@ -195,5 +192,5 @@ def _unit(line: RunRecord, flow: Flow, key: str) -> str:
             line.path, msgspec.json.decode(line.request), msgspec.json.decode(line.options)
         ).body
         return flow.key(body, key) or ""
-    except _DAMAGED:  # a request that cannot be read
+    except DAMAGED:  # a request that cannot be read
         return ""

@@ -8,6 +8,8 @@ from typing import Final, Protocol
 
 from compare.gate import Decision, Verdict, planned
 
+Wait = Callable[[float], object]
+Tell = Callable[[str], object]
 LOOK_SECONDS: Final = 60.0
 ALL: Final = 100.0
 """The share, in percent, at which nothing is left to compare with."""
@@ -55,12 +57,7 @@ class Rollout(Protocol):
         """Return how long ago the file was written."""
 
 
-def ramp(
-    plan: Plan,
-    rollout: Rollout,
-    wait: Callable[[float], object],
-    tell: Callable[[str], object],
-) -> Verdict:
+def ramp(plan: Plan, rollout: Rollout, wait: Wait, tell: Tell) -> Verdict:
     """Carry out a plan from the share in force on; return the last verdict.
 
     Roll back as soon as the gate says so, and stop at a step that does not come to promote, with
@@ -87,13 +84,7 @@ def ramp(
     return "promote"
 
 
-def _judged(
-    plan: Plan,
-    rollout: Rollout,
-    share: float,
-    wait: Callable[[float], object],
-    tell: Callable[[str], object],
-) -> Decision:
+def _judged(plan: Plan, rollout: Rollout, share: float, wait: Wait, tell: Tell) -> Decision:
     """Return the decision that ends a step.
 
     Rolling back is decided at each look, the rest once so many exchanges have come as were planned,

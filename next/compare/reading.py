@@ -20,8 +20,8 @@ from cutover.wire import Body, End, Piece, ServiceFraming
 _STREAMED_CALL: Final = re.compile(r"call (\d+) (name|arguments)")
 STREAMED_CALL: Final = "call"
 """The name under which a tool call that a stream tells of is compared."""
-_DAMAGED: Final = (msgspec.MsgspecError, CutoverError, LookupError, ValueError, RecursionError)
-"""What a line's frames raise that are no events of its flow."""
+DAMAGED: Final = (msgspec.MsgspecError, CutoverError, LookupError, ValueError, RecursionError)
+"""What the parts of a line raise that do not fit its flow, or each other."""
 _HALF: Final = "a frame is no whole event"
 
 
@@ -97,7 +97,7 @@ def read_run(line: RunRecord, tape: TapeRecord, flow: Flow) -> Reading:
                 reading.stamps.setdefault(channel, []).append((lengths[channel], at))
             if frame.rest:
                 reading.events.append(Event(frame.name, frame.rest, dict(lengths), at))
-    except _DAMAGED as error:
+    except DAMAGED as error:
         reading.damage = f"the stream of {line.stack} cannot be read: {error}"
     reading.texts = {channel: "".join(texts) for channel, texts in pieces.items()}
     if not reading.damage and line.outcome == Completed() and not _whole(reading, flow):

@@ -33,8 +33,6 @@ class PairRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     silent: bool = False
     """One service made no call that is on the tape, the other did: its set-up lacks something."""
     baseline: bool = False
-    config: str = ""
-    code_version: str = ""
 
     @property
     def causes(self) -> Sequence[Difference]:

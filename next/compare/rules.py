@@ -12,15 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from cutover.chat_form import encode
-from cutover.errors import CutoverError
-
-
-class RulesRefused(CutoverError):
-    """A file of rules cannot be used; `key` is the place in it."""
-
-    def __init__(self, reason: str, key: str = "") -> None:
-        super().__init__(f"{key}: {reason}" if key else reason)
-        self.key = key
+from cutover.errors import Unusable
 
 
 class _Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -156,22 +148,22 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def read_rules(text: str) -> Rules:
-    """Read the text of a `diff.toml`; raises `RulesRefused` with the key and the nearest name."""
+    """Read the text of a `diff.toml`; raises `Unusable` with the key and the nearest name."""
     try:
         file = msgspec.convert(tomllib.loads(text), _File)
     except tomllib.TOMLDecodeError as error:
-        raise RulesRefused(str(error)) from error
+        raise Unusable(where="", reason=str(error)) from error
     except msgspec.ValidationError as error:
         raise _refused(str(error)) from error
     for place, rule in enumerate(file.replace):
         try:
             re.compile(rule.pattern).sub(rule.by, "")
         except (re.error, IndexError) as error:
-            raise RulesRefused(str(error), key=f"replace[{place}].pattern") from error
+            raise Unusable(where=f"replace[{place}].pattern", reason=str(error)) from error
     return Rules(file)
 
 
-def _refused(message: str) -> RulesRefused:
+def _refused(message: str) -> Unusable:
     """Translate msgspec's sentence, and name the nearest key."""
     reason, _, at = message.partition(" - at `$")
     key = at.rstrip("`").removeprefix(".")
@@ -181,4 +173,4 @@ def _refused(message: str) -> RulesRefused:
         near = get_close_matches(unknown[1], known, n=1) or known
         reason = f"no such key; did you mean {' or '.join(map(repr, near))}?"
         key = f"{key}.{unknown[1]}".removeprefix(".")
-    return RulesRefused(reason, key)
+    return Unusable(where=key, reason=reason)

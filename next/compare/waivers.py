@@ -12,20 +12,13 @@ from typing import Annotated, Final, Literal
 import msgspec
 import tomlkit
 
-from cutover.errors import CutoverError
+from cutover.errors import Unusable
 
 Standing = Literal["", "in_force", "expired", "grown"]
 """How the waiver of a cause stands, "" where there is none; `grown`: above its highest share."""
 CAUSE: Final = re.compile(r"[0-9a-f]{8}")
 _NO_CAUSE = "the id of a cause has eight hexadecimal digits"
 Named = Annotated[str, msgspec.Meta(pattern=r"\S")]
-
-
-class WaiversRefused(CutoverError):
-    """A file of waivers, or a new one, cannot be meant."""
-
-    def __init__(self, *, where: object, reason: str) -> None:
-        super().__init__(f"{where}: {reason}")
 
 
 class Waiver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,28 +46,28 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 def read_waivers(path: Path) -> Mapping[str, Waiver]:
     """Return the waivers of a file by cause; none where there is no file.
 
-    Raises `WaiversRefused`.
+    Raises `Unusable`.
     """
     if not path.exists():
         return {}
     try:
         found = msgspec.convert(tomllib.loads(path.read_text("utf-8")), _File).waiver
     except (OSError, ValueError) as error:  # also TOML's, UTF-8's and msgspec's
-        raise WaiversRefused(where=path, reason=str(error)) from error
+        raise Unusable(where=path, reason=str(error)) from error
     if wrong := [one for one in found if not CAUSE.fullmatch(one)]:
-        raise WaiversRefused(where=path, reason=f"waiver.{wrong[0]}: {_NO_CAUSE}")
+        raise Unusable(where=path, reason=f"waiver.{wrong[0]}: {_NO_CAUSE}")
     return found
 
 
 def waive(path: Path, cause: str, waiver: Waiver, today: date) -> None:
     """Write a waiver into a file, in place of the cause's last one; the rest stays as it is.
 
-    Raises `WaiversRefused` for what no report names, and for a day that is over.
+    Raises `Unusable` for what no report names, and for a day that is over.
     """
     if not CAUSE.fullmatch(cause):
-        raise WaiversRefused(where="CAUSE", reason=f"{cause!r}: {_NO_CAUSE}")
+        raise Unusable(where="CAUSE", reason=f"{cause!r}: {_NO_CAUSE}")
     if waiver.until < today:
-        raise WaiversRefused(where="--until", reason=f"{waiver.until} is over")
+        raise Unusable(where="--until", reason=f"{waiver.until} is over")
     read_waivers(path)  # what cannot be read is not written to
     try:
         msgspec.convert(msgspec.to_builtins(waiver), Waiver)
@@ -85,4 +78,4 @@ def waive(path: Path, cause: str, waiver: Waiver, today: date) -> None:
         unfinished.write_text(tomlkit.dumps(content), "utf-8")
         unfinished.replace(path)
     except (OSError, msgspec.ValidationError) as error:
-        raise WaiversRefused(where=path, reason=str(error)) from error
+        raise Unusable(where=path, reason=str(error)) from error

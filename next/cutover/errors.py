@@ -15,6 +15,14 @@ class CutoverError(Exception):
     """Root of every error that cutover raises on purpose."""
 
 
+class Unusable(CutoverError):
+    """A file, a folder or an option cannot be used; `where` names it, or the place in it."""
+
+    def __init__(self, *, where: object, reason: str) -> None:
+        super().__init__(f"{where}: {reason}" if where else reason)
+        self.where = where
+
+
 class Refused(CutoverError):
     """A flow refuses a request before its first event: an outcome, not a failure.
 

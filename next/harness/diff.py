@@ -21,7 +21,7 @@ from compare.rules import NONE, Rules, read_rules
 from compare.segments import Head, Map, Share, shares, workers
 from compare.verdict import Read
 from compare.waivers import read_waivers
-from cutover.errors import CutoverError
+from cutover.errors import Unusable
 from cutover.records import RecordDamaged, RunRecord, decode
 from harness.config import Settings, load
 from harness.deciding import chosen
@@ -36,21 +36,14 @@ RECORDINGS = "recordings"
 """The flow of recorded streams."""
 
 
-class DiffRefused(CutoverError):
-    """A comparison cannot be made as it is asked for."""
-
-    def __init__(self, *, where: object, reason: str) -> None:
-        super().__init__(f"{where}: {reason}")
-
-
 def opened(captures: str) -> Store:
-    """Return captures that are there; raises `DiffRefused`."""
+    """Return captures that are there; raises `Unusable`."""
     if "://" not in captures and not Path(captures).is_dir():
-        raise DiffRefused(where=captures, reason="there is no such folder")
+        raise Unusable(where=captures, reason="there is no such folder")
     try:
         return Store(captures)
     except ValueError as error:
-        raise DiffRefused(where=captures, reason=str(error)) from error
+        raise Unusable(where=captures, reason=str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +67,7 @@ class Job:
 
     @property
     def files(self) -> list[str]:
-        """The files of lines, each with the place of its captures; raises `DiffRefused`."""
+        """The files of lines, each with the place of its captures; raises `Unusable`."""
         found: list[str] = []
         for place, one in enumerate(self.captures):
             names = opened(one).names()
@@ -138,7 +131,7 @@ def diff(
 def compare_captures(job: Job, since: int, until: int, mapped: Map) -> tuple[Rows, Read]:
     """Return the rows of the exchanges that began in a time, in microseconds since 1970.
 
-    Raises `DiffRefused` for captures that cannot be opened.
+    Raises `Unusable` for captures that cannot be opened.
     """
     files, rows, damage = job.files, Rows(), Counter[str]()
     parts = [files[at : at + FILES_AT_ONCE] for at in range(0, len(files), FILES_AT_ONCE)]
@@ -188,9 +181,9 @@ def _records(job: Job, share: Share, damage: Counter[str]) -> Iterator[RunRecord
 def compare_recordings(
     folders: Sequence[str], dialects: Sequence[str], rules: Rules
 ) -> tuple[Rows, Read]:
-    """Return the rows of recorded streams in two folders; raises `DiffRefused`."""
+    """Return the rows of recorded streams in two folders; raises `Unusable`."""
     if len(folders) != 2 or len(dialects) > 2 or not all(Path(one).is_dir() for one in folders):  # noqa: PLR2004
-        raise DiffRefused(where="--dialect", reason="compares the streams in two folders, OLD NEW")
+        raise Unusable(where="--dialect", reason="compares the streams in two folders, OLD NEW")
     flow, other = (
         ServiceFlow(RECORDINGS, {}, dialect(name)) for name in (dialects[0], dialects[-1])
     )

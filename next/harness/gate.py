@@ -72,7 +72,7 @@ async def _scores(settings: Settings, since: int) -> dict[str, int]:
 def findings(report: Path, flow: str) -> list[str]:
     """Return why a report of `cutover diff` holds a flow: causes not waived, or no verdict on it.
 
-    Raises `ReportRefused`.
+    Raises `Unusable`.
     """
     found = read_report(report)
     causes = [

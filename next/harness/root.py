@@ -14,8 +14,8 @@ from typing import Any
 from fastapi import FastAPI
 from sqlalchemy.exc import SQLAlchemyError
 
+from compare.difference import Pair
 from compare.differences import differences
-from compare.pair import Pair
 from cutover import Stack
 from cutover.errors import CutoverError
 from cutover.flow import Flow

@@ -9,23 +9,16 @@ import msgspec
 
 from compare.report.document import Report
 from compare.report.page import render
-from cutover.errors import CutoverError
-
-
-class ReportRefused(CutoverError):
-    """A file is no report of this version."""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
+from cutover.errors import Unusable
 
 
 def read_report(path: Path) -> Report:
-    """Return the report in a `report.json`, or in a folder's; raises `ReportRefused`."""
+    """Return the report in a `report.json`, or in a folder's; raises `Unusable`."""
     try:
         content = (path / "report.json" if path.is_dir() else path).read_bytes()
         return msgspec.json.decode(content, type=Report)
     except (OSError, msgspec.MsgspecError) as error:
-        raise ReportRefused(path, str(error)) from error
+        raise Unusable(where=path, reason=str(error)) from error
 
 
 def files(report: Report) -> Mapping[str, bytes]:

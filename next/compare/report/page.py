@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -58,13 +57,6 @@ def plain(text: str) -> str:
     return re.sub(r"[\\<>*_\[\]|#&`~]", r"\\\g<0>", re.sub(r"\s+", " ", text))
 
 
-_FILTERS: Final[dict[str, Callable[..., str]]] = {
-    "percent": percent,
-    "milliseconds": milliseconds,
-    "moment": moment,
-    "visible": visible,
-    "plain": plain,
-}
 _environment = Environment(
     loader=FileSystemLoader(FOLDER),
     autoescape=select_autoescape(("html.j2", "xml.j2")),
@@ -73,7 +65,9 @@ _environment = Environment(
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
-_environment.filters |= _FILTERS
+_environment.filters |= {
+    one.__name__: one for one in (percent, milliseconds, moment, visible, plain)
+}
 _environment.globals["counted"] = counted
 
 

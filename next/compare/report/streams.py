@@ -10,8 +10,8 @@ from typing import Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from compare.difference import Pair
 from compare.differences import HELD_US
-from compare.pair import Pair
 from compare.reading import read_run
 from compare.rows import PairRow
 from cutover.flow import Flow

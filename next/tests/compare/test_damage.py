@@ -12,8 +12,8 @@ from typing import Any, Literal
 import pytest
 from msgspec.structs import replace
 
+from compare.difference import Pair
 from compare.differences import differences
-from compare.pair import Pair
 from compare.pairs import rows_of
 from compare.rows import PairRow
 from cutover.flow import Flow

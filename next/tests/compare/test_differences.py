@@ -9,9 +9,8 @@ import msgspec
 import pytest
 
 from compare.alignment import MOST_ALIGNED
-from compare.difference import Difference
+from compare.difference import Difference, Pair
 from compare.differences import HELD_US, Comparison, differences
-from compare.pair import Pair
 from compare.rules import NONE, Rules
 from compare.values import MOST_BYTES
 from cutover.errors import Completed, Failed, Outcome, Pause, Refusal

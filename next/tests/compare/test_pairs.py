@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from compare.difference import Difference
+from compare.difference import Difference, Pair
 from compare.differences import Comparison
-from compare.pair import Pair
 from compare.pairs import Rows, exchange_rows, paired, rows_of
 from cutover.errors import Completed, Failed, Left, Outcome, Pause, Refusal
 from cutover.flow import Flow
@@ -29,7 +28,7 @@ GRAMMAR = Failed("grammar")
 SERVED = line(tape=TapeRecord(question="mine"))
 GRAPH: dict[str, Any] = {"role": "shadow", "policy": "play", "stack": "graph"}
 SHADOW = line(**GRAPH)
-REPLAY = line(**GRAPH | {"role": "replay", "versions": {"config": "c2", "code": "new"}})
+REPLAY = line(**GRAPH | {"role": "replay"})
 AGAIN = line(role="replay", policy="play")
 
 
@@ -95,10 +94,10 @@ def rows(runs: Sequence[RunRecord], found: Comparison = DIFFERENT, **more: Any) 
     ],
 )
 def test_the_row_of_a_pair(found: Comparison, state: str) -> None:
-    """It has the versions of what was played, and the moment of what served."""
+    """It has the moment of what served."""
     found = replace(found, left_out=("calls",), folded=3, pieces=(5, 1))
     row = rows([SERVED, msgspec.structs.replace(REPLAY, at=7)], found).pairs[0]
-    assert (row.state, row.at, row.config, row.code_version) == (state, SERVED.at, "c2", "new")
+    assert (row.state, row.at) == (state, SERVED.at)
     assert (row.differences, row.left_out, row.folded, row.pieces) == (
         *(found.differences, ("calls",)),
         *(3, (5, 1)),

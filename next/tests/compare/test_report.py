@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compare.difference import Difference
-from compare.pair import Pair
+from compare.difference import Difference, Pair
 from compare.report.document import Report, Share, compared_with, make_report
-from compare.report.files import ReportRefused, files, read_report, summary
+from compare.report.files import files, read_report, summary
 from compare.report.page import visible
 from compare.report.streams import Cell, SideBySide, exemplar, words
 from compare.rows import ExchangeRow, PairRow
 from compare.verdict import Read
 from compare.waivers import Waiver
+from cutover.errors import Unusable
 from cutover.records import EntryRecord, FrameRecord, PlayRecord, TapeRecord
 from cutover.wire import find_dialect
 from router.services import ServiceFlow
@@ -256,9 +256,9 @@ def test_the_files_hold_the_same(tmp_path: Path) -> None:
 def test_what_is_no_report_is_refused(tmp_path: Path, content: bytes) -> None:
     """With its path."""
     (tmp_path / "old.json").write_bytes(content)
-    with pytest.raises(ReportRefused, match=r"old\.json: "):
+    with pytest.raises(Unusable, match=r"old\.json: "):
         read_report(tmp_path / "old.json")
-    with pytest.raises(ReportRefused, match="No such file"):
+    with pytest.raises(Unusable, match="No such file"):
         read_report(tmp_path)
 
 

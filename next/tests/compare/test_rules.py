@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from compare.rules import RulesRefused, read_rules
+from compare.rules import read_rules
+from cutover.errors import Unusable
 from tests.compare.test_differences import DONE, brief, compared, noted, run, said
 
 PASSES: dict[str, tuple[str, Any, Any]] = {
@@ -122,7 +123,7 @@ def test_what_a_rule_does_not_name_is_found(row: str) -> None:
 )
 def test_a_file_that_cannot_be_meant_is_refused(text: str, key: str, reason: str) -> None:
     """With the key, and the nearest name."""
-    with pytest.raises(RulesRefused) as refused:
+    with pytest.raises(Unusable) as refused:
         read_rules(text)
-    assert refused.value.key == key
+    assert refused.value.where == key
     assert reason in str(refused.value)

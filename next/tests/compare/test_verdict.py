@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from scipy import stats
 
 from compare.verdict import Read, Verdict, at_most, decide
-from compare.waivers import Waiver, WaiversRefused, read_waivers, waive
+from compare.waivers import Waiver, read_waivers, waive
+from cutover.errors import Unusable
 
 TODAY = date(2026, 11, 28)
 
@@ -110,7 +111,7 @@ def test_a_waiver_that_cannot_be_meant_is_refused(
     tmp_path: Path, cause: str, changed: dict[str, Any], why: str
 ) -> None:
     """And nothing is written."""
-    with pytest.raises(WaiversRefused, match=why):
+    with pytest.raises(Unusable, match=why):
         waive(tmp_path / "waivers.toml", cause, replace(WAIVER, **changed), TODAY)
     assert list(tmp_path.iterdir()) == []
 
@@ -131,8 +132,8 @@ def test_a_file_of_waivers_that_cannot_be_meant_is_refused(
     """It names the place, and nothing is written into it."""
     path = tmp_path / "waivers.toml"
     path.write_text(content)
-    with pytest.raises(WaiversRefused, match=why):
+    with pytest.raises(Unusable, match=why):
         read_waivers(path)
-    with pytest.raises(WaiversRefused, match=why):
+    with pytest.raises(Unusable, match=why):
         waive(path, "0123abcd", WAIVER, TODAY)
     assert path.read_text() == content
