@@ -16,16 +16,15 @@ def main() -> None:
     )
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--chunk-ms", type=float, default=2.0, help="pause between two chunks")
-    parser.add_argument("--seed", type=int, default=0, help="varies the sentences of plain answers")
     options = parser.parse_args()
-    asyncio.run(_serve(options.port, options.chunk_ms, options.seed))
+    asyncio.run(_serve(options.port, options.chunk_ms))
 
 
-async def _serve(port: int, chunk_ms: float, seed: int) -> None:
+async def _serve(port: int, chunk_ms: float) -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    async with Simulator(port, chunk_ms=chunk_ms, seed=seed, keep=False) as simulator:
+    async with Simulator(port, chunk_ms=chunk_ms, keep=False) as simulator:
         sys.stdout.write(f"listening on {simulator.base_url}\n")
         sys.stdout.flush()
         await stopped.wait()

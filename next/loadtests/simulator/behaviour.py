@@ -4,14 +4,14 @@
 |---|---|
 | a prompt names 需要检索 and 不需要检索 | the first where the text asks about the past |
 | a system prompt asks for instructions as JSON | the next instruction, then the final answer |
-| a prompt or a schema asks for JSON | the facts in the user's text, under the prompt's own keys |
+| a prompt or a schema asks for JSON | the facts in the user's text, as the flows ask for them |
 | an image in the last message | a fixed text |
 | results of tools | each result in a sentence |
 | a sum, the time, a memory, a form, and the tool for it | calls, all of one round |
 | anything else | a paragraph in the user's language that quotes the user |
 
-Prose depends on the question and the seed, so that equal questions in other words of the prompt
-have equal answers. Models with `reason` in their names reason before they answer.
+Prose depends on the question, so that equal questions in other words of the prompt have equal
+answers. Models with `reason` in their names reason before they answer.
 """
 
 import re
@@ -44,24 +44,24 @@ _ASKS_JSON = re.compile(
     r"(?i)(?:输出|返回|回答|只).{0,20}JSON|\b(?:only|return|reply|answer|output|as)\b.{0,40}JSON"
 )
 _QUOTED = re.compile(r"(?s)“(.*?)”")
-_INSTRUCTIONS = re.compile(r'"(?:worker|instructions?)"')
+_INSTRUCTION = '"worker"'
 _FAILED = re.compile(r'"ok": ?false|^Error:')
 _THEN = re.compile(r"(?i)\bthen\b|然后|接着")
 _DELETE = r"(?:delete temporary|(?:删除|清理)临时)(?: files?|文件)?(?: ?([\w.-]*\*[\w.*-]*))?"
 _RESTART = r"(?:restart|重启)(?: container|容器)?\s*([\w.-]+)"
 
 _WORK = (
-    (r"dis[ck]|磁盘|硬盘", "system", ("check_disk", "disk"), ()),
-    (r"memory|内存", "system", ("check_memory", "memory"), ()),
-    (r"process|进程", "system", ("list_processes", "check_processes", "processes"), ()),
-    (_DELETE, "system", ("delete_temporary",), ("pattern",)),
-    (_RESTART, "container", ("restart",), ("name",)),
-    (r"(?:logs? (?:of|from|for)|日志) ?([\w.-]+)", "container", ("logs",), ("name",)),
-    (r"containers\b|容器列表|有哪些容器", "container", ("list",), ()),
-    (r"([\w.-]+):(\d{2,5})\b", "network", ("reach", "check_port"), ("host", "port")),
-    (r"deploy|部署", "deploy", ("run", "deploy"), ()),
+    (r"dis[ck]|磁盘|硬盘", "system", "disk", ()),
+    (r"memory|内存", "system", "memory", ()),
+    (r"process|进程", "system", "processes", ()),
+    (_DELETE, "system", "delete_temporary", ("pattern",)),
+    (_RESTART, "container", "restart", ("name",)),
+    (r"(?:logs? (?:of|from|for)|日志) ?([\w.-]+)", "container", "logs", ("name",)),
+    (r"containers\b|容器列表|有哪些容器", "container", "list", ()),
+    (r"([\w.-]+):(\d{2,5})\b", "network", "reach", ("host", "port")),
+    (r"deploy|部署", "deploy", "run", ()),
 )
-"""Words, worker, its action by the names a prompt may have for it, arguments by group."""
+"""Words, worker, its action, arguments by group."""
 
 _SENTENCES = {
     "en": (
@@ -83,20 +83,20 @@ _SENTENCES = {
 }
 
 
-def answer_request(request: ModelRequest, seed: int = 0) -> Answer:
+def answer_request(request: ModelRequest) -> Answer:
     """Return what the simulated model answers."""
-    answer = limit_answer(_answer(request, seed), request.max_tokens)
+    answer = limit_answer(_answer(request), request.max_tokens)
     if "reason" not in request.model:
         return answer
     thought = f"The user asks: {_quote(request)}. I answer in one paragraph."
     return msgspec.structs.replace(answer, reasoning=thought)
 
 
-def _answer(request: ModelRequest, seed: int) -> Answer:
+def _answer(request: ModelRequest) -> Answer:
     prompt = f"{request.system}\n{request.schema}"
     if "不需要检索" in prompt or "不需要检索" in request.question:
         return Answer(text="需要检索" if _PAST.search(_checked(request)) else "不需要检索")
-    if _ASKS_JSON.search(request.system) and _INSTRUCTIONS.search(request.system):
+    if _ASKS_JSON.search(request.system) and _INSTRUCTION in request.system:
         return Answer(text=_json(_next_step(request)))
     if request.schema or _ASKS_JSON.search(request.system or request.question):
         return Answer(text=_json(_facts(request, prompt + request.question)))
@@ -108,7 +108,7 @@ def _answer(request: ModelRequest, seed: int) -> Answer:
         return Answer(text=_say(request, " ", "").join(results))
     if calls := _calls(request):
         return Answer(tool_calls=tuple(calls))
-    return Answer(text=_paragraph(request, seed))
+    return Answer(text=_paragraph(request))
 
 
 def _checked(request: ModelRequest) -> str:
@@ -131,11 +131,11 @@ def _say(request: ModelRequest, english: str, chinese: str) -> str:
     return chinese if _CJK.search(_quote(request)) else english
 
 
-def _paragraph(request: ModelRequest, seed: int) -> str:
+def _paragraph(request: ModelRequest) -> str:
     quote = _quote(request)
     text = _say(request, f"You said: “{quote}”", f"你说：“{quote}”")
     bank = _SENTENCES[_say(request, "en", "zh")]
-    for drawn in blake2b(f"{seed} {quote}".encode(), digest_size=32).digest():
+    for drawn in blake2b(quote.encode(), digest_size=32).digest():
         if len(split_text(text)) >= CHUNKS:
             break
         text += _say(request, " ", "" if text.endswith("。") else "。") + bank[drawn % len(bank)]
@@ -186,27 +186,17 @@ def _result(request: ModelRequest, call: Call, text: str) -> str:
     return _say(request, f"{call.name} answers: {text}.", f"{call.name} 的结果：{text}。")
 
 
-# JSON: instructions and facts, under the keys that the prompt names
-
-
-def _named(prompt: str, names: tuple[str, ...]) -> str:
-    """Return the first of several names that stands in the prompt; else the first."""
-    return next((name for name in names if re.search(rf"\b{name}\b", prompt)), names[0])
+# JSON: instructions and facts, as the prompts of the flows ask for them
 
 
 def _next_step(request: ModelRequest) -> dict[str, Any]:
     work, results = _request_and_results(request.messages)
-    prompt = request.system
-    steps = [step for part in _THEN.split(work) for step in _instructions(part, prompt)]
+    steps = [step for part in _THEN.split(work) for step in _instructions(part)]
     failed = bool(results) and _FAILED.search(results[-1])
     if len(results) < len(steps) and not failed:
-        step = steps[len(results)]
-        if '"instructions"' in prompt:
-            return {"instructions": [step]}
-        return {"instruction": step} if '"instruction"' in prompt else step
+        return steps[len(results)]
     nothing = "这不需要执行任何操作。" if _CJK.search(work) else "There is nothing to do."
-    final = _message_of(results[-1]) if results else nothing
-    return {_named(prompt, ("final", "finish", "answer")): final}
+    return {"final": _message_of(results[-1]) if results else nothing}
 
 
 def _request_and_results(messages: tuple[Message, ...]) -> tuple[str, list[str]]:
@@ -227,15 +217,13 @@ def _request_and_results(messages: tuple[Message, ...]) -> tuple[str, list[str]]
     return work, results
 
 
-def _instructions(text: str, prompt: str) -> list[dict[str, Any]]:
-    key = "arguments" if '"arguments"' in prompt else "args"
+def _instructions(text: str) -> list[dict[str, Any]]:
     found: list[tuple[int, dict[str, Any]]] = []
-    for words, worker, actions, names in _WORK:
+    for words, worker, action, names in _WORK:
         for hit in re.finditer(words, text, re.IGNORECASE):
             pairs = zip(names, hit.groups(), strict=True)
             args = {name: int(it) if name == "port" else it for name, it in pairs if it}
-            step = {"worker": worker, "action": _named(prompt, actions), key: args}
-            found.append((hit.start(), step))
+            found.append((hit.start(), {"worker": worker, "action": action, "args": args}))
     return [step for _, step in sorted(found, key=lambda pair: pair[0])]
 
 
@@ -249,14 +237,10 @@ def _message_of(result: str) -> str:
 def _facts(request: ModelRequest, prompt: str) -> dict[str, Any]:
     known, facts = _known_and_facts(request.question)
     new = [fact for fact in facts if fact not in known + request.system]
-    fields: dict[str, Any] = dict.fromkeys(("text", "content", "fact", "memory"), "")
-    fields |= {"op": "add", "action": "add", "type": "other", "kind": "other", "confidence": 0.9}
-    used = [name for name in fields if f'"{name}"' in prompt] or ["text", "confidence"]
-    lists = ("memories", "facts", "operations", "items", "add", "update", "delete")
-    first, *others = [name for name in lists if re.search(rf'"{name}"\s*:', prompt)] or ["facts"]
-    of_texts = re.search(rf'"{first}"\s*:\s*\[\s*"', prompt)
-    items = [fact if of_texts else {name: fields[name] or fact for name in used} for fact in new]
-    return {first: items} | {name: [] for name in others}
+    if '"operations"' not in prompt:
+        return {"memories": [{"text": fact, "confidence": 0.9} for fact in new]}
+    op = {"op": "add", "type": "other", "confidence": 0.9}
+    return {"operations": [op | {"text": fact} for fact in new]}
 
 
 def _known_and_facts(text: str) -> tuple[str, list[str]]:

@@ -20,16 +20,16 @@ _FEATURE = re.compile(r"[A-Za-z\u00c0-\u024f']+|\d+|(?=([\u3400-\u9fff]{2}))?[\u
 _PLACES = 4
 
 
-def embed_text(text: str, dimensions: int = DIMENSIONS) -> list[float]:
+def embed_text(text: str) -> list[float]:
     """Return the vector of a text, of length one."""
-    values = [0.0] * dimensions
+    values = [0.0] * DIMENSIONS
     found = [feature for hit in _FEATURE.finditer(text.lower()) for feature in (hit[0], hit[1])]
     for feature in filter(None, found):
         digest = blake2b(feature.encode(), digest_size=4 * _PLACES).digest()
         for place in memoryview(digest).cast("I"):
-            values[(place >> 1) % dimensions] += 1.0 if place & 1 else -1.0
+            values[(place >> 1) % DIMENSIONS] += 1.0 if place & 1 else -1.0
     length = math.hypot(*values)
-    return [value / length for value in values] if length else [1.0] + [0.0] * (dimensions - 1)
+    return [value / length for value in values] if length else [1.0] + [0.0] * (DIMENSIONS - 1)
 
 
 def answer_embeddings(raw: bytes) -> bytes:
@@ -40,9 +40,9 @@ def answer_embeddings(raw: bytes) -> bytes:
     """
     try:
         body: dict[str, Any] = msgspec.json.decode(raw)
-        given, size = body["input"], body.get("dimensions") or DIMENSIONS
+        given = body["input"]
         texts = [str(one) for one in given] if isinstance(given, list) else [given]
-        vectors = [embed_text(text, size) for text in texts]
+        vectors = [embed_text(text) for text in texts]
     except (KeyError, TypeError, AttributeError) as error:
         raise Unreadable(error, "embeddings") from error
     packed = body.get("encoding_format") == "base64"

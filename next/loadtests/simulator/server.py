@@ -53,16 +53,12 @@ class Simulator:
     """A model provider on loopback: `async with Simulator() as sim`, then `sim.base_url`.
 
     A rule answers first, then the queue, then `behaviour`. `chunk_ms` is the pause between two
-    chunks. `embeddings`, when set, answers requests for embeddings by its status or its fault.
-    Without `keep`, `requests` stays empty.
+    chunks. Without `keep`, `requests` stays empty.
     """
 
-    def __init__(
-        self, port: int = 0, *, chunk_ms: float = 0.0, seed: int = 0, keep: bool = True
-    ) -> None:
+    def __init__(self, port: int = 0, *, chunk_ms: float = 0.0, keep: bool = True) -> None:
         self.port, self.requests = port, list[Received]()
-        self.embeddings = Answer()
-        self._pause, self._seed, self._keep = chunk_ms / 1000, seed, keep
+        self._pause, self._keep = chunk_ms / 1000, keep
         self._rules: list[tuple[When, Reply]] = []
         self._queue: deque[Reply] = deque()
         self._state = ServerState()
@@ -159,7 +155,7 @@ class Simulator:
                 case "GET", "/v1/models":
                     return plan_body(_catalogue(), Answer())
                 case "POST", "/v1/embeddings":
-                    return plan_body(answer_embeddings(raw), self.embeddings)
+                    return plan_body(answer_embeddings(raw), Answer())
                 case "POST", _ if path in APIS:
                     request = read_request(api, raw)
                 case _:
@@ -173,7 +169,7 @@ class Simulator:
         fitting = (reply for when, reply in self._rules if _fits(when, request))
         reply = next(fitting, None) or (self._queue.popleft() if self._queue else None)
         if reply is None:
-            return answer_request(request, self._seed)
+            return answer_request(request)
         return reply if isinstance(reply, Answer) else reply(request)
 
 

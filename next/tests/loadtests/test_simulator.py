@@ -101,15 +101,6 @@ async def test_a_streamed_answer_equals_the_whole_one(client: AsyncOpenAI) -> No
     assert 45 <= len(chunks) <= 75
 
 
-async def test_the_seed_varies_prose(client: AsyncOpenAI) -> None:
-    """Another seed, other sentences about the same words."""
-    async with (
-        Simulator(seed=7) as other,
-        AsyncOpenAI(base_url=other.base_url, api_key="none") as sdk,
-    ):
-        assert await whole(client, "Tides?") != await whole(sdk, "Tides?")
-
-
 @pytest.mark.parametrize(
     ("question", "expressions", "results", "reply"),
     [
@@ -155,19 +146,21 @@ async def test_a_tool_that_may_not_be_called_is_not(
     assert "“What is 12 * 7?”" in await whole(client, "What is 12 * 7?", **more)
 
 
-async def test_dates_are_no_sums(client: AsyncOpenAI) -> None:
-    """2026-11-21 is a day."""
-    assert "2026-11-21" in await whole(client, "What was on 2026-11-21?", tools=[CALCULATE])
-
-
 CHECK = "回答“需要检索”或“不需要检索”。"
 EXTRACT = '只输出 JSON：{"operations":[{"op":"add","text":"…","confidence":0.9}]}。'
-PLAIN_FACTS = 'Return only JSON: {"facts": ["..."]}'
-OPS = '只输出 JSON：{"instructions":[{"worker":"…","action":"…","args":{}}]} 或 {"final":"…"}。'
-OPS_FLAT = (
-    'Return the next instruction as JSON: {"worker","action","args"} or {"finish": "…"}. '
-    "system.check_disk, container.restart(name)"
-)
+MEMORIES = '只输出 JSON：{"memories":[{"text":"…","confidence":0.5}]}。'
+OPS = '只输出一个 JSON 对象：{"worker":"…","action":"…","args":{}}，或者结束：{"final":"…"}。'
+
+
+def step(worker: str, action: str, **args: str) -> dict[str, Any]:
+    """Return an instruction."""
+    return {"worker": worker, "action": action, "args": args}
+
+
+def added(*facts: str) -> dict[str, Any]:
+    """Return operations that add facts."""
+    op = {"op": "add", "type": "other", "confidence": 0.9}
+    return {"operations": [op | {"text": fact} for fact in facts]}
 
 
 @pytest.mark.parametrize(
@@ -177,48 +170,35 @@ OPS_FLAT = (
         (CHECK, "你好", "不需要检索"),
         (f"{CHECK}如：还记得、以前。\n消息：“去年我们去了哪里？”\n判断：", "", "需要检索"),
         (f"{CHECK}如：还记得、以前。\n消息：“你好”\n判断：", "", "不需要检索"),
-        (EXTRACT, "user: 我喜欢茶。今天几点？\nassistant: 好。", ["我喜欢茶。"]),
-        (EXTRACT, "已知的记忆：\n- 我喜欢茶。\n新的对话：\nuser: 我喜欢茶。", []),
-        (PLAIN_FACTS, "user: I like tea.\nassistant: I see.", {"facts": ["I like tea."]}),
-        (OPS, "check the disk", {"instructions": [("system", "check_disk", {})]}),
-        (OPS_FLAT, "restart web", ("container", "restart", {"name": "web"})),
-        (OPS, "重启 web", {"instructions": [("container", "restart", {"name": "web"})]}),
-        (OPS, "delete temporary files", {"instructions": [("system", "delete_temporary", {})]}),
-        (OPS_FLAT, "删除临时文件 *.log", ("system", "delete_temporary", {"pattern": "*.log"})),
+        (EXTRACT, "user: 我喜欢茶。今天几点？\nassistant: 好。", added("我喜欢茶。")),
+        (EXTRACT, "已知的记忆：\n- 我喜欢茶。\n新的对话：\nuser: 我喜欢茶。", added()),
+        (
+            MEMORIES,
+            "user: I like tea.\nassistant: I see.",
+            {"memories": [{"text": "I like tea.", "confidence": 0.9}]},
+        ),
+        (OPS, "check the disk", step("system", "disk")),
+        (OPS, "重启 web", step("container", "restart", name="web")),
+        (OPS, "删除临时文件 *.log", step("system", "delete_temporary", pattern="*.log")),
         (OPS, "hello", {"final": "There is nothing to do."}),
     ],
 )
 async def test_prompts_that_want_a_form_get_it(
     client: AsyncOpenAI, system: str, question: str, answer: Any
 ) -> None:
-    """Labels and JSON follow from the prompt's own words and keys."""
-    limit = 10 if isinstance(answer, str) else 500
+    """A label, or JSON, as the prompts of the flows ask for it."""
     texts = (system, question) if question else (system,)
-    text = await whole(client, *texts, max_tokens=limit)
-    if isinstance(answer, str):
-        assert text == answer
-        return
-    got = json.loads(text)
-    match answer:
-        case list():
-            entries = [{"op": "add", "text": fact, "confidence": 0.9} for fact in answer]
-            assert got == {"operations": entries}
-        case tuple():
-            assert (got["worker"], got["action"], got["args"]) == answer
-        case {"instructions": steps}:
-            assert [tuple(step.values()) for step in got["instructions"]] == steps
-        case _:
-            assert got == answer
+    text = await whole(client, *texts, max_tokens=500)
+    assert (text if isinstance(answer, str) else json.loads(text)) == answer
 
 
 @pytest.mark.parametrize("role", ["user", "tool"])
 async def test_operations_finish_after_the_result(client: AsyncOpenAI, role: str) -> None:
     """A step's result, in either role, is followed by the next step or the final answer."""
-    step = {"worker": "system", "action": "check_disk", "args": {}}
     messages: list[Any] = [
         {"role": "system", "content": OPS},
         {"role": "user", "content": "check the disk, then restart web"},
-        {"role": "assistant", "content": json.dumps({"instructions": [step]})},
+        {"role": "assistant", "content": json.dumps(step("system", "disk"))},
         {"role": role, "content": '{"ok":true,"message":"40 % free"}', "tool_call_id": "a"},
     ]
     replies = []
@@ -229,8 +209,7 @@ async def test_operations_finish_after_the_result(client: AsyncOpenAI, role: str
             {"role": "assistant", "content": json.dumps(replies[-1])},
             {"role": role, "content": '{"ok":true,"message":"web is up"}', "tool_call_id": "b"},
         ]
-    assert replies[0]["instructions"][0]["args"] == {"name": "web"}
-    assert replies[1] == {"final": "web is up"}
+    assert replies == [step("container", "restart", name="web"), {"final": "web is up"}]
 
 
 async def test_a_picture_is_read_as_a_fixed_text(client: AsyncOpenAI) -> None:
@@ -421,14 +400,6 @@ async def test_an_error_has_its_status_sentence_and_headers(
         await claude.messages.create(
             model="m", max_tokens=9, messages=[{"role": "user", "content": "?"}]
         )
-
-
-async def test_embeddings_fail_where_asked_to(client: AsyncOpenAI, sim: Simulator) -> None:
-    """Model calls go on."""
-    sim.embeddings = Answer(status=503)
-    with pytest.raises(openai.InternalServerError):
-        await client.embeddings.create(model="sim-embed", input="a")
-    assert await whole(client, "Hello")
 
 
 RAW = ': keep-alive\r\n\r\ndata: {"choices":[]}\n\ndata: [DONE]\n\ndata: cut'
