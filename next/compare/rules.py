@@ -7,7 +7,7 @@ import tomllib
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
@@ -52,9 +52,6 @@ class Tolerance(_Rule, frozen=True, kw_only=True):
     by: float
 
 
-_R = TypeVar("_R", bound=_Rule)
-
-
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ignore: tuple[Ignore, ...] = ()
     replace: tuple[Replace, ...] = ()
@@ -74,12 +71,9 @@ class Rules:
 
     def of(self, flow: str) -> Rules:
         """Return the rules of a flow, none of them used."""
-
-        def mine(rules: tuple[_R, ...]) -> tuple[_R, ...]:
-            return tuple(one for one in rules if _pattern(one.flow).fullmatch(flow))
-
-        every = (getattr(self.file, kind) for kind in _File.__struct_fields__)
-        return Rules(_File(*map(mine, every))) if self else self
+        kinds = (getattr(self.file, kind) for kind in _File.__struct_fields__)
+        mine = ([one for one in kind if _pattern(one.flow).fullmatch(flow)] for kind in kinds)
+        return Rules(_File(*map(tuple, mine))) if self else self
 
     def value(self, name: str, value: Any, path: str = "") -> Any:
         """Return what of a value is compared; None where a rule leaves nothing of it.

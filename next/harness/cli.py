@@ -16,16 +16,10 @@ from harness.deciding import Deciding, moment
 cli = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
-def _here() -> Path | None:
-    """Return the configuration of this folder, None without one."""
-    path = Path("cutover.toml")
-    return path if path.exists() else None
-
-
 _Here = Annotated[
     Path | None,
     typer.Option(
-        default_factory=_here,
+        default_factory=lambda: next(Path().glob("cutover.toml"), None),
         show_default="cutover.toml, if there is one; else the five flows",
         help="the configuration that is served with",
     ),

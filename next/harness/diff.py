@@ -14,15 +14,16 @@ from msgspec.structs import replace
 
 from compare.differences import differences
 from compare.pairs import Rows, rows_of
-from compare.recordings import recorded
 from compare.report.document import compared_with, make_report
 from compare.report.files import files, read_report, summary
 from compare.rules import NONE, Rules, read_rules
 from compare.segments import Head, Map, Share, shares, workers
 from compare.verdict import Read
 from compare.waivers import read_waivers
-from cutover.errors import Unusable
-from cutover.records import RecordDamaged, RunRecord, decode
+from cutover.errors import CutoverError, Failed, Outcome, Unusable
+from cutover.flow import Flow
+from cutover.records import FrameRecord, RecordDamaged, RunRecord, decode
+from cutover.wire import End, Piece
 from harness.config import Settings, load
 from harness.deciding import chosen
 from harness.services import dialect, flow_of
@@ -32,8 +33,8 @@ from router.services import ServiceFlow
 
 FILES_AT_ONCE = 8
 """Files whose heads are read at a time."""
-RECORDINGS = "recordings"
-"""The flow of recorded streams."""
+RECORDINGS, SUFFIXES = "recordings", frozenset({".sse", ".ndjson", ".jsonl", ".txt"})
+"""The flow of recorded streams, and the names of their files."""
 
 
 def opened(captures: str) -> Store:
@@ -197,3 +198,37 @@ def compare_recordings(
     lost = {"not_played": "lines_missing"}  # a recording that one folder lacks
     rows.pairs = [replace(one, why_not=lost.get(one.why_not, one.why_not)) for one in rows.pairs]
     return rows, Read(files=len(runs), lines=len(runs), damage={})
+
+
+def recorded(folder: Path, stack: str, flow: Flow) -> Iterator[RunRecord]:
+    """Yield the runs of a folder's streams; those of one name, its suffix apart, are a pair.
+
+    `flow` reads them as the router reads a service's answer. Raises `OSError`.
+    """
+    for path in sorted(one for one in folder.rglob("*") if one.suffix in SUFFIXES):
+        body = path.read_bytes()
+        yield RunRecord(
+            exchange=path.relative_to(folder).with_suffix("").as_posix(),
+            flow=flow.name,
+            path="",
+            role="serving" if stack == "legacy" else "replay",
+            policy="live",
+            stack=stack,
+            assigned="legacy",
+            served="legacy",
+            at=0,
+            outcome=_outcome(body, flow),
+            request="{}",
+            options="null",
+            frames=(FrameRecord.of(0, body),),
+        )
+
+
+def _outcome(body: bytes, flow: Flow) -> Outcome:
+    framing = flow.framer()
+    try:
+        for event in (Piece(body), End()):
+            framing.read(event)
+    except CutoverError as error:
+        return Failed("stack_failed", detail=str(error))
+    return framing.ending

@@ -14,8 +14,9 @@ import msgspec
 import typer
 
 from compare.report.page import render
+from cutover.errors import Unusable
 from harness.config import load
-from loadtests.plan import BUILT_IN, STACKS, PlanRefused, interleaved
+from loadtests.plan import BUILT_IN, STACKS, interleaved
 from loadtests.report import STATUS, Terms, load_report
 from loadtests.rows import read_rows
 
@@ -28,21 +29,18 @@ def targets(
 ) -> dict[str, Target]:
     """Return where each stack is asked: at its own address, or at a router that knows the tester.
 
-    Raises `PlanRefused` where only one of them would answer.
+    Raises `Unusable` where only one of them would answer.
     """
     if any(own):
         if not all(own):
-            message = "--legacy and --graph: name both, or none"
-            raise PlanRefused(message)
+            raise Unusable(where="--legacy and --graph", reason="name both, or none")
         return {one: (at, headers) for one, at in zip(STACKS, own, strict=True)}
     settings = load(config)
     key, host = settings.rollout.qa_key, settings.server.host
     if not key or not settings.flows[flow].enable_langgraph:
-        message = (
-            f"the router lets nobody ask for a stack of {flow!r}: set rollout.qa_key and "
-            f"flows.{flow}.enable_langgraph in cutover.toml, or name --legacy and --graph"
-        )
-        raise PlanRefused(message)
+        needed = f"set rollout.qa_key and flows.{flow}.enable_langgraph in cutover.toml, or name "
+        needed += "--legacy and --graph"
+        raise Unusable(where=f"the router lets nobody ask for a stack of {flow!r}", reason=needed)
     if host in {"0.0.0.0", "::"}:  # noqa: S104 - where it listens
         host = "127.0.0.1"
     at = url or f"http://{host}:{settings.server.port}"
@@ -55,12 +53,12 @@ def load_test(
 ) -> int:
     """Run pairs with Locust's options, write the page in `out`, and return the exit status.
 
-    A run that breaks off leaves too few rows, and is void. Raises `PlanRefused`.
+    A run that breaks off leaves too few rows, and is void. Raises `Unusable`.
     """
     rows = out / "rows"
     if rows.exists():
-        message = f"--out: {rows} holds the rows of another test: name another folder"
-        raise PlanRefused(message)
+        reason = f"{rows} holds the rows of another test: name another folder"
+        raise Unusable(where="--out", reason=reason)
     rows.mkdir(parents=True)
     plan = interleaved(pairs, seed=pairs)
     locustfile = str(BUILT_IN.parent / "locustfile.py")

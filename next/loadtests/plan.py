@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cutover.errors import CutoverError
+from cutover.errors import Unusable
 from cutover.wire import Dialect, find_dialect, read_dialect
 from cutover.wire.dialect import find
 from loadtests.meter import Asked
@@ -22,10 +22,6 @@ BUILT_IN: Final = Path(__file__).parent / "flows"
 STACKS: Final = ("legacy", "graph")
 ID, MESSAGE = "{id}", "{message}"
 """What stands in a request for an id that was never used, and for a message."""
-
-
-class PlanRefused(CutoverError):
-    """A load test cannot be meant; the message says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +57,16 @@ def load_flows(
 ) -> Mapping[str, LoadFlow]:
     """Return the flows that a `cutover.toml` names, without one the built-in ones; or `name` alone.
 
-    `messages` is a file of JSON lines. Raises `PlanRefused` and `DialectRefused`.
+    `messages` is a file of JSON lines. Raises `Unusable` and `DialectRefused`.
     """
     try:
         known = tomllib.loads((BUILT_IN / "flows.toml").read_text("utf-8"))["flows"]
         declared = tomllib.loads(config.read_text("utf-8")).get("flows") if config else None
         tables = declared or dict.fromkeys(known)
         if name and name not in tables:
-            message = f"no flow {name!r}: there are {', '.join(tables)}"
-            raise PlanRefused(message)
+            raise Unusable(
+                where="--flow", reason=f"no flow {name!r}: there are {', '.join(tables)}"
+            )
         return {
             one: _flow(one, table, Path(), messages)
             if table and table.get("paths")
@@ -78,15 +75,13 @@ def load_flows(
             if name in {"", one}
         }
     except (OSError, ValueError) as error:
-        message = f"{config or messages}: {error}"
-        raise PlanRefused(message) from error
+        raise Unusable(where=config or messages, reason=str(error)) from error
 
 
 def _flow(name: str, table: Mapping[str, Any], base: Path, messages: Path | None) -> LoadFlow:
     """Return a flow that asks for its example, each time in a new conversation."""
     if not table.get("paths") or not (messages or table.get("example")):
-        message = f"flow {name!r} has no example, as init writes it"
-        raise PlanRefused(message)
+        raise Unusable(where=f"flow {name!r}", reason="has no example, as init writes it")
     example = str(table.get("example") or f"POST {table['paths'][0]}")
     head, _, body = example.partition("\n\n")
     first, *lines = head.strip().splitlines()
@@ -109,8 +104,7 @@ def _flow(name: str, table: Mapping[str, Any], base: Path, messages: Path | None
         path = messages or BUILT_IN / table.get("messages", "any.jsonl")
         found = msgspec.json.Decoder(str | dict[str, Any]).decode_lines(path.read_bytes())
     if not found or (messages and MESSAGE not in body and any(isinstance(m, str) for m in found)):
-        message = f"{messages}: flow {name!r} needs a body in each line"
-        raise PlanRefused(message)
+        raise Unusable(where=messages, reason=f"flow {name!r} needs a body in each line")
     named = str(table.get("dialect", "chat-completions"))
     own = (base / named).read_text("utf-8") if Path(named).suffix else ""
     dialect = read_dialect(own, named) if own else find_dialect(named)

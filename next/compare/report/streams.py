@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import takewhile
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -25,7 +25,6 @@ _BESIDE_ROWS, _BESIDE_TEXT = 3, 160
 """Equal rows, and equal characters, that are shown beside a difference."""
 _WORD: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|\w+|\s+|.", re.DOTALL)
 
-T = TypeVar("T", bound=Hashable)
 Segment = tuple[Literal["same", "own", "left_out"], str]
 """A stretch of text: in both runs, in this one alone, or left out, and how long it is."""
 
@@ -125,9 +124,8 @@ def _cut(text: str) -> str:
 
 def _rows(legacy: Sequence[_Block], graph: Sequence[_Block]) -> Iterator[SideBySide]:
     """Yield the rows of two runs; blocks of one name that differ stand beside each other."""
-    for tag, i, i_end, j, j_end in _opcodes(
-        [one[:2] for one in legacy], [one[:2] for one in graph]
-    ):
+    blocks = [one[:2] for one in legacy], [one[:2] for one in graph]
+    for tag, i, i_end, j, j_end in SequenceMatcher(None, *blocks).get_opcodes():
         ours, theirs = legacy[i:i_end], graph[j:j_end]
         if tag == "equal":
             for one, other in zip(ours, theirs, strict=True):
@@ -136,7 +134,7 @@ def _rows(legacy: Sequence[_Block], graph: Sequence[_Block]) -> Iterator[SideByS
                 yield SideBySide(one.cell(text), other.cell(text), late)
             continue
         names = [one.name for one in ours], [one.name for one in theirs]
-        for kind, k, k_end, m, m_end in _opcodes(*names):
+        for kind, k, k_end, m, m_end in SequenceMatcher(None, *names).get_opcodes():
             if kind == "equal":
                 for one, other in zip(ours[k:k_end], theirs[m:m_end], strict=True):
                     mine, its = words(one.text, other.text)
@@ -148,11 +146,6 @@ def _rows(legacy: Sequence[_Block], graph: Sequence[_Block]) -> Iterator[SideByS
                 yield SideBySide(None, one.cell([("own", _cut(one.text))]), differs=True)
 
 
-def _opcodes(ours: Sequence[T], theirs: Sequence[T]) -> Iterable[tuple[str, int, int, int, int]]:
-    """Return how one sequence becomes another; of long ones, what stands often aligns nothing."""
-    return SequenceMatcher(None, ours, theirs).get_opcodes()
-
-
 def words(legacy: str, graph: str) -> tuple[list[Segment], list[Segment]]:
     """Return two texts in segments; of long stretches that are the same the ends are left."""
     ours, theirs = _WORD.findall(legacy), _WORD.findall(graph)
@@ -161,7 +154,7 @@ def words(legacy: str, graph: str) -> tuple[list[Segment], list[Segment]]:
     mine, its = ours[head : len(ours) - tail], theirs[head : len(theirs) - tail]
     left: list[Segment] = _elided(ours[:head], first=True, last=head == len(ours))
     right = left.copy()
-    for tag, i, i_end, j, j_end in _opcodes(mine, its):
+    for tag, i, i_end, j, j_end in SequenceMatcher(None, mine, its).get_opcodes():
         if tag == "equal":
             left += (same := _elided(mine[i:i_end]))
             right += same

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from importlib import import_module
 from pathlib import Path
@@ -253,16 +252,6 @@ def test_the_configuration_of_the_folder_is_read(here: Path) -> None:
     assert (status, "cutover.toml: " in said, "sever" in said) == (64, True, True)
 
 
-@contextmanager
-def _dask() -> Iterator[str]:
-    """Run a scheduler with two workers in this process."""
-    distributed: Any = import_module("distributed")
-    with distributed.LocalCluster(
-        2, threads_per_worker=1, processes=False, dashboard_address=None
-    ) as cluster:
-        yield cluster.scheduler_address
-
-
 def _many(here: Path, records: Sequence[RunRecord], times: int) -> None:
     """Write the records so many times, each as exchanges of its own, shadows in a later file."""
     copies = [
@@ -288,10 +277,13 @@ def test_processes_find_the_same(here: Path, records: Sequence[RunRecord]) -> No
 @pytest.mark.filterwarnings("ignore")  # Dask's own
 def test_workers_of_dask_find_the_same(here: Path, records: Sequence[RunRecord]) -> None:
     """The whole report, exemplars included."""
+    distributed: Any = import_module("distributed")
     _many(here, records, 25)
     diff("captures")
-    with _dask() as scheduler:
-        diff("captures", "--scheduler", scheduler, "-o", "two")
+    with distributed.LocalCluster(
+        2, threads_per_worker=1, processes=False, dashboard_address=None
+    ) as cluster:
+        diff("captures", "--scheduler", cluster.scheduler_address, "-o", "two")
     assert found(here) == found(here, "two")
 
 

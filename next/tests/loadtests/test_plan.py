@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomlkit
 
 from cutover.errors import CutoverError
 from cutover.flow import ClientRequest
 from loadtests.meter import Asked, Meter
-from loadtests.plan import load_flows
+from loadtests.plan import LoadFlow, load_flows
 from loadtests.rows import Row
 from rules.flows import FLOWS
 
@@ -121,11 +122,6 @@ def test_the_flows_own_failures_are_read_as_such(name: str, begun: int) -> None:
     assert "model_silent" in row.code or name == "chat"
 
 
-def table(**fields: Any) -> Mapping[str, Any]:
-    """Return the table of a declared flow."""
-    return {"paths": ["/threads/{thread}/runs"], "dialect": "langgraph", **fields}
-
-
 EXAMPLE = (
     'POST /threads/t-1/runs?x=1\nX-User: ada\ncontent-type: application/json\n\n{"a":{"b":"t"}}'
 )
@@ -161,13 +157,12 @@ def test_a_declared_flow_sends_its_example_in_new_conversations(
     assert list(json.loads(first.body)["a"]) == ["b"]
 
 
-def declared(folder: Path, messages: Path | None = None, **fields: Any) -> Any:
+def declared(folder: Path, messages: Path | None = None, **fields: Any) -> LoadFlow:
     """Return the only flow of a configuration."""
-    lines = [f"{name} = {json.dumps(value)}" for name, value in table(**fields).items() if name]
-    lines = [line for line in lines if not line.startswith("keys")]
-    keys = [f"{k} = {json.dumps(v)}" for k, v in fields.get("keys", {}).items()]
+    keys = fields.pop("keys", {})
+    table = {"paths": ["/threads/{thread}/runs"], "dialect": "langgraph", **fields, "keys": keys}
     config = folder / "cutover.toml"
-    config.write_text("\n".join(["[flows.mine]", *lines, "[flows.mine.keys]", *keys]))
+    config.write_text(tomlkit.dumps({"flows": {"mine": table}}))
     return load_flows(config, messages=messages)["mine"]
 
 
