@@ -324,11 +324,6 @@ async def test_embeddings_of_texts_that_share_words_are_near(client: AsyncOpenAI
     assert cosine(tea, question) > cosine(tea, tide) + 0.2
 
 
-async def test_models_are_listed(client: AsyncOpenAI) -> None:
-    """As OpenAI lists them."""
-    assert MODEL in [model.id async for model in client.models.list()]
-
-
 @pytest.mark.parametrize(
     ("path", "body", "status"),
     [

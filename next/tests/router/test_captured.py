@@ -77,13 +77,6 @@ async def test_a_run_is_captured_as_its_client_got_it(stage: Stage, tmp_path: Pa
     assert len(line.frames) == len(one.pieces)
 
 
-async def test_without_the_table_nothing_is_captured(stage: Stage) -> None:
-    """The application runs without captures."""
-    async with root.capturing(parse({})) as captures:
-        assert captures is None
-        await Client(root.application(Live(parse({})), stage.world)).post("/chat/sse", CHAT)
-
-
 async def test_the_share_is_of_route_keys(stage: Stage, tmp_path: Path) -> None:
     """A shadow is captured where its exchange is."""
     flows = {"chat": {"shadow_percent": 100.0}}
@@ -155,12 +148,14 @@ async def test_a_serving_run_is_captured_before_its_shadow_ends(
         )
         one = Client(app)
         await one.post("/chat/sse", CHAT)
+        asked = stage.model_calls
         while not shadows.offered:  # noqa: ASYNC110 - the exchange settles in a task
             await asyncio.sleep(0.01)
         running = asyncio.create_task(shadows.run())
         await shadows.settled()
         running.cancel()
         await asyncio.wait({running})
+    assert (shadows.ledger, stage.model_calls) == ({"equal": 1}, asked)
     serving, shadow = capturing.lines
     assert (serving.role, shadow.role) == ("serving", "shadow")
     assert serving.exchange == shadow.exchange == one.headers["x-cutover-exchange"]

@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any, Never
+from typing import Any
 
 import pytest
 from langgraph.config import get_stream_writer
 from langgraph.graph import START, StateGraph
 from typing_extensions import TypedDict
 
-from cutover import Event, FlowSpec, Request, Stack, effect, wrap_graph
+from cutover import Event, Request, Stack, effect, wrap_graph
 from cutover.errors import Completed, Failed, Pause
-from harness.root import equal_shadow
-from router.driver import Candidate
-from router.shadow import Shadows
 from tests.support.ask import ASK, Ask, Asked, Done, Options, Said, human_answer
 from tests.support.served import ask
 
@@ -132,31 +128,3 @@ async def test_a_graph_that_broke_ahead_of_a_slow_client_is_taken_over(each: flo
     assert heard.outcome == Completed()
     assert heard.text == "".join(f"{number} " for number in range(10))
     assert orders.asked == 1
-
-
-async def done(_: Turn) -> AsyncIterator[Event]:
-    """Say a word."""
-    yield Said("word")
-    yield Done()
-
-
-async def test_shadows_go_on_behind_one_that_cannot_be_compared() -> None:
-    """A flow's own mistake costs one shadow, not all that follow."""
-
-    def mistaken(*_: object) -> Never:
-        raise KeyError
-
-    async def breaks(_: Turn) -> AsyncIterator[Event]:
-        yield Said("word")
-        raise ZeroDivisionError
-
-    flow: FlowSpec = replace(ASK, failure=mistaken)
-    shadows = Shadows(equal_shadow)
-    running = asyncio.create_task(shadows.run())
-    for stack in (breaks, done):
-        heard = await ask(flow, Ask("word"), done)
-        shadows.offer(heard.served, Candidate("shadow", stack))
-    await shadows.settled()
-    assert shadows.ledger == {"failed": 1, "equal": 1}
-    running.cancel()
-    await asyncio.wait({running})

@@ -18,7 +18,6 @@ from harness.config import parse
 from harness.live import Live
 from harness.root import equal_shadow
 from loadtests.simulator import Answer, Silence, SlowFirst
-from router.driver import Candidate
 from router.exchange import Served, finish
 from router.pauses import PausedExchanges
 from router.shadow import Shadows
@@ -249,24 +248,6 @@ async def test_a_claim_ends_when_its_exchange_cannot_be_restored(stage: Stage) -
     assert found.state == "answered"
 
 
-async def test_a_mirrored_exchange_is_equal_and_asks_the_model_once(stage: Stage) -> None:
-    """The shadow runs behind the stream, on its tape."""
-    shadows = Shadows(equal_shadow)
-    running = asyncio.create_task(shadows.run())
-    client = Client(application(stage, shadows, chat={"shadow_percent": 100.0}))
-    await client.post("/chat/sse", CHAT)
-    asked = len(stage.sim.requests)
-    for _ in range(1_000):
-        if shadows.ledger:
-            break
-        await asyncio.sleep(0.001)
-    await shadows.settled()
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    assert shadows.ledger == {"equal": 1}
-    assert len(stage.sim.requests) == asked
-
-
 QA = {"rollout": {"qa_key": "secret"}}
 
 
@@ -306,40 +287,6 @@ async def test_more_streams_than_are_allowed_are_refused(stage: Stage) -> None:
     third = Client(app)
     await third.post("/chat/sse", CHAT | {"message_id": "o"})
     assert third.status == 200
-
-
-async def test_a_stack_that_fails_too_often_is_left_alone(stage: Stage) -> None:
-    """Its requests go to the other one, and come back when one that tries goes well."""
-    broken = True
-
-    async def flaky(request: Request[Any, Any]) -> AsyncIterator[Event]:
-        if broken:
-            raise ZeroDivisionError
-        async for event in root.stacks("chat")["legacy"](request):
-            yield event
-
-    settings = parse({"flows": {"chat": {"enable_langgraph": True, "langgraph_percent": 100.0}}})
-    app = root.application(Live(settings), stage.world)
-    routes: list[Any] = [*app.router.routes]
-    [endpoint] = [one.app for one in routes if getattr(one, "path", "") == "/chat/sse"]
-    endpoint.stacks = {**endpoint.stacks, "graph": Candidate("graph", flaky)}
-
-    async def served_by(number: int) -> str:
-        client = Client(app)
-        await client.post("/chat/sse", CHAT | {"message_id": f"m{number}"})
-        assert client.status == 200
-        assert client.headers["x-cutover-assigned"] == "graph"
-        await asyncio.wait(set(endpoint.ending))
-        return client.headers["x-cutover-served"]
-
-    for number in range(20):
-        assert await served_by(number) == "legacy"
-    assert endpoint.breakers["graph"].state == "open"
-    broken = False
-    assert await served_by(20) == "legacy"
-    await asyncio.sleep(31.0)
-    assert await served_by(21) == "graph"
-    assert endpoint.breakers["graph"].state == "closed"
 
 
 async def test_a_sticky_conversation_stays_where_it_began(stage: Stage) -> None:

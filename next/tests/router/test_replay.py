@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import AsyncIterator, Callable, Iterable
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import pytest
 
 from cutover import Event, Request, Stack, effect
 from cutover.errors import Failed, Left, Pause
-from cutover.records import EntryRecord, FrameRecord, PlayRecord, RunRecord, TapeRecord, encode
+from cutover.records import EntryRecord, FrameRecord, PlayRecord, RunRecord, TapeRecord
 from harness import root
 from loadtests.simulator import Answer, Cut
 from router.captures import Captures, Reader, Redactor, Store
@@ -333,24 +331,3 @@ async def test_what_was_replayed_is_not_replayed_again(tmp_path: Path) -> None:
     reader = Reader(store)
     assert sum(line.role == "replay" for line in reader) == 9
     assert not reader.damage
-
-
-async def test_it_follows_a_store_that_grows(tmp_path: Path) -> None:
-    """Until it is stopped; its own lines, which it reads too, are none to replay."""
-    store, stop, waits = Store(str(tmp_path)), threading.Event(), []
-    await served_asks(store, 2)
-
-    def wait(seconds: float) -> None:
-        waits.append(seconds)
-        if len(waits) == 1:
-            [name] = store.names()
-            more = [msgspec.structs.replace(one, exchange=f"more{one.exchange}") for one in lines]
-            store.add("ask", date(2026, 11, 28), b"".join(encode(one) + b"\n" for one in more))
-            assert name in store.names()
-        else:
-            stop.set()
-
-    lines = list(Reader(store))
-    counts = await replay_asks(store, lines=Reader(store).follow(stop, wait))
-    assert counts == {"read": 4, "equal": 4}
-    assert len(waits) == 2

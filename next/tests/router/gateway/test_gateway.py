@@ -45,25 +45,6 @@ def entry(stage: GatewayStage) -> Entry:
     return found
 
 
-@pytest.mark.parametrize("how", ["path", "header", "trace"])
-async def test_a_call_goes_on_the_tape_of_the_run_it_names(how: str) -> None:
-    """By path, header or trace."""
-    async with gateway_stage() as stage:
-        run, base = stage.run()
-        name = base.rpartition("/")[2]
-        trace = f"00-{name}-{name[:16]}-01"
-        match how:
-            case "path":
-                answer = await post(base)
-            case "header":
-                answer = await post(stage.url, x_cutover_run=name)
-            case _:
-                answer = await post(stage.url, traceparent=trace)
-        assert answer.status_code == 200
-        assert stage.names == ["model.chat"]
-        assert run.plays[0].how == "live"
-
-
 async def test_what_belongs_to_no_run_is_passed_on_and_counted() -> None:
     """No run is named, the trace is the service's own, or the run was live to its end."""
     async with gateway_stage() as stage:
@@ -313,15 +294,6 @@ async def test_a_large_request_is_passed_whole() -> None:
         _, base = stage.run()
         assert (await post(base, body)).status_code == 200
         assert stage.sim.requests[0].body == body
-
-
-async def test_the_target_of_a_services_transport_is_asked() -> None:
-    """Its path is the provider's own, and the origin is in a header."""
-    async with gateway_stage() as stage:
-        _, base = stage.run()
-        answer = await post(base, x_cutover_target=stage.sim.url)
-        assert answer.status_code == 200
-        assert stage.sim.requests[0].path == "/v1/chat/completions"
 
 
 async def test_effects_of_services_are_answered_under_their_run() -> None:
