@@ -73,13 +73,8 @@ def _quotes(what: Difference, other: Found) -> bool:
 
 
 def _leaves(value: Any) -> Iterator[str]:
-    match value:
-        case dict() | list():
-            for one in value.values() if isinstance(value, dict) else value:
-                yield from _leaves(one)
-        case bool() | None:
-            pass
-        case _ if len(text := str(value)) >= _SHORTEST_QUOTE:
-            yield text
-        case _:
-            pass
+    if isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(one)
+    elif not isinstance(value, bool | None) and len(text := str(value)) >= _SHORTEST_QUOTE:
+        yield text

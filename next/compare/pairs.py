@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import msgspec
 
@@ -11,7 +11,7 @@ from compare.difference import Pair
 from compare.differences import Comparison
 from compare.reading import DAMAGED
 from compare.report.streams import Exemplar, exemplar
-from compare.rows import End, ExchangeRow, PairRow
+from compare.rows import End, ExchangeRow, PairRow, State
 from cutover.errors import Failed, Left
 from cutover.flow import Flow
 from cutover.records import RunRecord, TapeRecord
@@ -121,7 +121,7 @@ def pair_row(pair: Pair | WhyNot, first: RunRecord, flow: Flow, compare: Compare
     asked = bool(pair.legacy.plays), bool(pair.graph.plays)
     silent = asked[0] != asked[1] and isinstance(flow.framer(), ServiceFraming)
     return _row(
-        msgspec.structs.replace(pair.played, at=pair.served.at),
+        pair.served,
         "equal" if found.equal else "different",
         differences=found.differences,
         left_out=found.left_out,
@@ -131,16 +131,8 @@ def pair_row(pair: Pair | WhyNot, first: RunRecord, flow: Flow, compare: Compare
     )
 
 
-def _row(
-    run: RunRecord, state: Literal["equal", "different", "not_compared"], **more: object
-) -> PairRow:
-    return PairRow(
-        exchange=run.exchange,
-        flow=run.flow,
-        at=run.at,
-        state=state,
-        **more,  # type: ignore[arg-type]
-    )
+def _row(run: RunRecord, state: State, **more: Any) -> PairRow:
+    return PairRow(exchange=run.exchange, flow=run.flow, at=run.at, state=state, **more)
 
 
 def exchange_rows(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from loadtests.meter import Asked, Meter
 from loadtests.plan import LoadFlow, load_flows
 from loadtests.rows import Row
 from rules.flows import FLOWS
+from tests.compare.exchanges import CASES, run
 
 HOST = "http://127.0.0.1:8080/"
 
@@ -36,56 +37,6 @@ def test_each_message_is_a_request_of_its_flow(name: str) -> None:
     assert len(keys) == (0 if name == "session" else len(bodies))  # a session is opened by each
 
 
-FORM = '{"title":"t","fields":[{"name":"n","label":"l","type":"text","required":true}]}'
-WHOLE = (
-    '{"success":true,"message":"A","token_info":{"used":1,"limit":2,"action":"continue"},'
-    '"end_intent":false,"memories":[],"errors":[]}'
-)
-STREAMS: Mapping[str, Sequence[str]] = {
-    "chat": (
-        '{"step":"ACCEPT"}',
-        '{"step":"START_REPLY"}',
-        '{"step":"SEND","content":"A","tool_call_feedback":{"tool":"add","status":"running"}}',
-        '{"step":"SEND","content":"A B","reason_content":"so"}',
-        '{"step":"SUCCESS","content":"A B"}',
-        '{"step":"END"}',
-    ),
-    "companion": (
-        'emotion {"primary":"joy","intensity":0.5,"confidence":0.5}',
-        'text {"content":"A"}',
-        'done {"status":"completed"}',
-    ),
-    "companion, a question": (
-        'text {"content":"A"}',
-        'hitl {"hitl_id":"h","session_id":"s","kind":"k","form":FORM}'.replace("FORM", FORM),
-        'done {"status":"suspended"}',
-    ),
-    "session": (
-        '{"type":"session_created","data":{"session_id":"s"}}',
-        '{"type":"thinking","data":{"status":"processing"}}',
-        '{"type":"text","data":{"content":"A"}}',
-        '{"type":"done","data":{"final_message":{"id":"m","content":"A"},"usage":{}}}',
-    ),
-    "pipeline": (
-        'token {"content":"A"}',
-        f"message {WHOLE}",
-    ),
-    "ops": (
-        'step {"iteration":1,"worker":"system","action":"disk","args":{},"risk":"low"}',
-        'final {"message":"A"}',
-        'done {"status":"completed"}',
-    ),
-    "ops, an approval": ('final {"message":"A"}', 'done {"status":"approval_required"}'),
-}
-"""Whole streams: names of events, if they have any, and their data."""
-
-
-def frame(line: str) -> bytes:
-    """Return an event as its flow sends it."""
-    name, _, data = line.partition("{")
-    return (f"event: {name.strip()}\n" if name else "").encode() + b"data: {%b\n\n" % data.encode()
-
-
 def measured(flow: str, frames: list[bytes]) -> Row:
     """Return the row of a stream that is cut behind some frames."""
     row = Row(flow=flow, due=0.0)
@@ -97,14 +48,15 @@ def measured(flow: str, frames: list[bytes]) -> Row:
     return row
 
 
-@pytest.mark.parametrize("name", STREAMS)
-def test_streams_of_the_flows_are_whole_with_their_last_event_alone(name: str) -> None:
+@pytest.mark.virtual
+@pytest.mark.parametrize("exchange", [one for one in CASES if one.endswith((" plain", " asks"))])
+async def test_streams_of_the_flows_are_whole_with_their_last_event_alone(exchange: str) -> None:
     """Cut anywhere before, each is truncated; its text is read where the flow has it."""
-    flow, frames = name.partition(",")[0], [frame(line) for line in STREAMS[name]]
-    assert len(list(FLOWS[flow].stored_frames(frames))) == len(frames)  # each is one of its events
+    flow, _, kind = exchange.partition(", ")
+    frames = [one.data for one in (await run(exchange)).pair.served.frames]
     row = measured(flow, frames)
     assert (row.ending, row.code) == ("complete", "")
-    assert row.pieces == (2 if flow == "chat" else 1)
+    assert bool(row.pieces) == (kind == "plain")
     for cut in range(len(frames)):
         assert measured(flow, frames[:cut]).ending == "truncated"
 
