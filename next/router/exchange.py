@@ -107,11 +107,6 @@ class Served:
             for one in self.runs[:-1]
         ]
 
-    def tokens(self) -> tuple[int, int]:
-        """Return the tokens read and written, of all calls."""
-        spent = [one.usage for one in self.model_calls]
-        return sum(one.input or 0 for one in spent), sum(one.output or 0 for one in spent)
-
     def close_soon(self, driver: Driver) -> None:
         """Close a run in the background: it must hold up neither its successor nor the client."""
         if (task := driver.cancel()) is not None:
@@ -149,7 +144,7 @@ def _model_call(entry: Entry) -> ModelCall:
 def _log(exchange: Served, ended: float) -> None:
     last = exchange.runs[-1].run if exchange.runs else None
     first = exchange.first_text
-    read, written = exchange.tokens()
+    spent = [one.usage for one in exchange.model_calls]
     log.info(
         "exchange=%s flow=%s assigned=%s served=%s outcome=%s code=%s ms=%.1f ttft_ms=%s "
         "frames=%d bytes=%d calls=%d model=%s input_tokens=%d output_tokens=%d taken_over=%s "
@@ -166,8 +161,8 @@ def _log(exchange: Served, ended: float) -> None:
         sum(one.size for one in exchange.runs),
         len(exchange.tape.entries),
         ",".join(dict.fromkeys(one.model for one in exchange.model_calls)),
-        read,
-        written,
+        sum(one.input or 0 for one in spent),
+        sum(one.output or 0 for one in spent),
         ",".join(why.code for _, why in exchange.taken_over),
         {n: round(s * 1000, 1) for n, s in last.nodes.items()} if last else {},
     )

@@ -202,14 +202,13 @@ def _next_step(request: ModelRequest) -> dict[str, Any]:
 def _request_and_results(messages: tuple[Message, ...]) -> tuple[str, list[str]]:
     """Return the user's latest request, and the results that followed it.
 
-    What follows an assistant's instruction is a result, in whatever role it comes.
+    What follows an assistant's instruction, or is JSON, is a result.
     """
     work, results, instructed = "", list[str](), False
     for message in messages:
-        reports = message.text.startswith(("{", "[", "Error:")) or '"ok":' in message.text
         if message.role == "assistant":
-            instructed = bool(message.calls) or '"worker"' in message.text
-        elif message.role == "tool" or (message.role == "user" and (instructed or reports)):
+            instructed = _INSTRUCTION in message.text
+        elif message.role == "user" and (instructed or message.text.startswith(("{", "Error:"))):
             results.append(message.text)
             instructed = False
         elif message.role == "user":

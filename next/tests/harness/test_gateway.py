@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
 import pytest
 from openai import AsyncOpenAI
 from starlette.applications import Starlette
@@ -157,14 +156,3 @@ async def test_a_client_that_leaves_ends_the_call_of_a_services_model() -> None:
         router.ask.leaves_after = 1
         await router.ask.post("/ask", ASKED)
         await router.stage.sim.until(lambda sim: sim.requests[0].cancelled_at is not None)
-
-
-@pytest.mark.sockets
-@pytest.mark.slow
-async def test_the_gateway_listens_beside_the_router() -> None:
-    """Other callers than services get their answers too, and are counted."""
-    async with _router() as router:
-        url = f"{router.services.gateway}/v1/models"
-        async with httpx.AsyncClient(trust_env=False) as client:
-            assert (await client.get(url)).json()["object"] == "list"
-        assert router.services.runs.uncorrelated == {"no_run": 1}

@@ -65,20 +65,17 @@ async def test_a_long_head_passes_on_a_kept_connection() -> None:
             assert answer.startswith(b"HTTP/1.1 204")
 
 
-async def test_a_head_that_does_not_come_is_not_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a new connection."""
-    monkeypatch.setattr(heads, "HEAD_SECONDS", 0)
-    async with connected() as (reader, _):
-        assert not await reader.read()
-
-
-async def test_a_second_head_that_does_not_end_is_not_awaited(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("kept", [False, True])
+async def test_a_head_that_does_not_end_is_not_awaited(
+    monkeypatch: pytest.MonkeyPatch, kept: bool
 ) -> None:
-    """On a connection that was kept."""
-    async with connected() as (reader, writer):
-        writer.write(REQUEST + b"\r\n")
-        assert b"204" in await reader.readuntil(b"\r\n\r\n")
+    """Nor one that does not begin, on a new connection and on one that was kept."""
+    if not kept:
         monkeypatch.setattr(heads, "HEAD_SECONDS", 0)
-        writer.write(REQUEST)
+    async with connected() as (reader, writer):
+        if kept:
+            writer.write(REQUEST + b"\r\n")
+            assert b"204" in await reader.readuntil(b"\r\n\r\n")
+            monkeypatch.setattr(heads, "HEAD_SECONDS", 0)
+            writer.write(REQUEST)
         assert not await reader.read()

@@ -136,16 +136,6 @@ async def test_sums_are_calculated_in_one_round_and_then_told(
     assert answer.choices[0].message.content == expected
 
 
-@pytest.mark.parametrize(
-    "more", [{}, {"tools": [CALCULATE], "tool_choice": "none"}], ids=["not offered", "forbidden"]
-)
-async def test_a_tool_that_may_not_be_called_is_not(
-    client: AsyncOpenAI, more: dict[str, Any]
-) -> None:
-    """Without the tool the sum is answered in prose."""
-    assert "“What is 12 * 7?”" in await whole(client, "What is 12 * 7?", **more)
-
-
 CHECK = "回答“需要检索”或“不需要检索”。"
 EXTRACT = '只输出 JSON：{"operations":[{"op":"add","text":"…","confidence":0.9}]}。'
 MEMORIES = '只输出 JSON：{"memories":[{"text":"…","confidence":0.5}]}。'
@@ -192,14 +182,13 @@ async def test_prompts_that_want_a_form_get_it(
     assert (text if isinstance(answer, str) else json.loads(text)) == answer
 
 
-@pytest.mark.parametrize("role", ["user", "tool"])
-async def test_operations_finish_after_the_result(client: AsyncOpenAI, role: str) -> None:
-    """A step's result, in either role, is followed by the next step or the final answer."""
+async def test_operations_finish_after_the_result(client: AsyncOpenAI) -> None:
+    """A step's result is followed by the next step or the final answer."""
     messages: list[Any] = [
         {"role": "system", "content": OPS},
         {"role": "user", "content": "check the disk, then restart web"},
         {"role": "assistant", "content": json.dumps(step("system", "disk"))},
-        {"role": role, "content": '{"ok":true,"message":"40 % free"}', "tool_call_id": "a"},
+        {"role": "user", "content": '{"ok":true,"message":"40 % free"}'},
     ]
     replies = []
     for _ in range(2):
@@ -207,7 +196,7 @@ async def test_operations_finish_after_the_result(client: AsyncOpenAI, role: str
         replies.append(json.loads(done.choices[0].message.content or ""))
         messages += [
             {"role": "assistant", "content": json.dumps(replies[-1])},
-            {"role": role, "content": '{"ok":true,"message":"web is up"}', "tool_call_id": "b"},
+            {"role": "user", "content": '{"ok":true,"message":"web is up"}'},
         ]
     assert replies == [step("container", "restart", name="web"), {"final": "web is up"}]
 
@@ -367,18 +356,6 @@ async def test_requests_are_kept_without_credentials(client: AsyncOpenAI, sim: S
     assert "user-agent" in received.headers
     assert "authorization" not in received.headers
     assert (received.ended, received.cancelled_at) == (True, None)
-
-
-async def test_a_client_that_leaves_is_noted(plain: httpx.AsyncClient, sim: Simulator) -> None:
-    """With the time on the loop's clock."""
-    sim.script([Answer(text="one two three", fault=Silence(1))])
-    async with plain.stream("POST", "/chat/completions", json=asking("?")) as response:
-        await anext(response.aiter_bytes())
-        left = asyncio.get_running_loop().time()
-    await sim.until(lambda sim: sim.requests[0].cancelled_at is not None)
-    assert sim.requests[0].cancelled_at is not None
-    assert sim.requests[0].cancelled_at >= left
-    assert not sim.requests[0].ended
 
 
 @pytest.mark.parametrize("status", [429, 503])

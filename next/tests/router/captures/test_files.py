@@ -414,13 +414,9 @@ def kill(folder: Path, after: float, batch_seconds: float = 0.05) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_writer_loses_its_last_batch_at_most(tmp_path: Path) -> None:
-    """No file is torn, and no line is missing before it."""
-    kill(tmp_path / "captures", 0.3)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("number", range(30))
-def test_killed_writers_lose_their_last_batch_at_most(tmp_path: Path, number: int) -> None:
-    """At any moment."""
+@pytest.mark.parametrize(
+    "number", [0, *(pytest.param(one, marks=pytest.mark.nightly) for one in range(1, 30))]
+)
+def test_a_killed_writer_loses_its_last_batch_at_most(tmp_path: Path, number: int) -> None:
+    """At any moment: no file is torn, and no line is missing before it."""
     kill(tmp_path / "captures", random.Random(number).uniform(0, 0.5))

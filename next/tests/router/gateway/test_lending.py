@@ -166,19 +166,6 @@ async def test_a_run_that_plays_performs_nothing(desk: Desk) -> None:
     assert await desk.ask(name, COUNT) == (409, {"refused": "fenced", "subject": "shadow"})
 
 
-async def test_a_write_that_differs_is_refused(desk: Desk) -> None:
-    """The predecessor ordered something else."""
-    legacy, name = desk.run("legacy")
-    await desk.ask(name, {"items": ["Order 17"]}, await desk.lend(name, TEA))
-    legacy.fence()
-    run, other = desk.run("graph")
-    coffee = {**TEA, "arguments": {"item": "coffee"}}
-    refused = {"refused": "write_differs", "subject": "orders.create"}
-    assert await desk.ask(other, coffee) == (409, refused)
-    assert isinstance(run.ended, Failed)
-    assert run.ended.code == "write_differs"
-
-
 async def test_a_pause_reaches_the_service() -> None:
     """A question of this process, which is not answered."""
     async with Exchange() as exchange:
