@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from compare.reading import Event
-
-MOST_ALIGNED: Final = 2_000
-"""Events of a run up to which they are aligned; of more, those at the same place are compared."""
+from compare.values import MOST_ALIGNED
 
 
 class Comparable(NamedTuple):
@@ -34,7 +32,7 @@ def take_equal(ours: dict[int, str], theirs: dict[int, str]) -> list[tuple[int, 
 def paired(ours: Sequence[Comparable], theirs: Sequence[Comparable]) -> Iterator[tuple[int, int]]:
     """Yield the places of events that belong together: of the same key, or else of the same name.
 
-    These are paired where they stand in each other's place.
+    These are paired where they stand in each other's place; so are all of long runs.
     """
     begin, least = 0, min(len(ours), len(theirs))
     while begin < least and ours[begin].key == theirs[begin].key:

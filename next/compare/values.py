@@ -16,7 +16,7 @@ MISSING: Final = object()
 MOST_BYTES: Final = 128 << 10
 """JSON of a value up to which places in it are looked for: a longer one differs as a whole."""
 MOST_ALIGNED: Final = 2_000
-"""Items of a list up to which they are aligned, so that one more moves no other."""
+"""Items of a list, or events, up to which they are aligned: one more moves no other."""
 MOST_SHOWN: Final = 2_000
 """Characters of a value that a difference shows."""
 _BEFORE: Final = 200

@@ -31,19 +31,16 @@ def verdict(
 
 VERDICTS = {
     "all equal": (verdict(), "equal", 0, "none of 500 pairs compared differs"),
-    "one differs": (verdict(different=1), "different", 1, "1 of 500 pairs compared differ"),
     "what differs is waived": (
         *(verdict(different=9, accepted=9), "equal", 0),
         "9 of them differ in what is waived alone",
     ),
     "one more is not": (verdict(different=9, accepted=8), "different", 1, "8 of them differ"),
-    "nothing": (verdict(compared=0), "nothing", 3, "there is no exchange"),
     "nothing was played": (verdict(compared=0, not_played=400), "nothing", 3, "400 exchanges"),
     "some were not played": (
         *(verdict(client_left=9, not_played=400), "equal", 0),
         "409 exchanges were not compared: 400 not played, 9 client left",
     ),
-    "duplicates": (verdict({"duplicate": 400}), "equal", 0, "400 lines are of runs that"),
     "a torn file": (verdict({"torn": 1}), "incomplete", 4, "1 of 10 files are torn or gone"),
     "a file that is gone": (verdict({"gone": 1}, different=1), "different", 1, "1 of 10 files"),
     "a hundredth is missing": (verdict(lines_missing=5), "equal", 0, "5 of 505 lines or pairs"),
