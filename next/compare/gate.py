@@ -6,7 +6,7 @@ Exchanges count for the stack that they were drawn to, whichever served them in 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -16,7 +16,6 @@ import pandas as pd
 
 from compare import statistics
 from compare.measures import LEAST_MARGIN, Measure, measures
-from compare.rows import ExchangeRow
 
 Verdict = Literal["promote", "hold", "roll_back", "cannot_tell"]
 
@@ -81,12 +80,6 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     measures: tuple[Measure, ...]
     evidence: float
     needed: float = 1 / statistics.ALPHA
-
-
-def frame(rows: Iterable[ExchangeRow]) -> pd.DataFrame:
-    """Return exchanges as a frame, one a row."""
-    columns = ExchangeRow.__struct_fields__
-    return pd.DataFrame([msgspec.structs.astuple(one) for one in rows], columns=columns)
 
 
 def decide(exchanges: pd.DataFrame, terms: Terms, findings: Sequence[str] = ()) -> Decision:

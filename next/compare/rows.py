@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
+import pandas as pd
 
 from compare.difference import Difference
 
@@ -70,3 +71,9 @@ class ExchangeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     score: int | None = None
     config: str = ""
     code_version: str = ""
+
+
+def frame(rows: Iterable[msgspec.Struct], kind: type[msgspec.Struct] = ExchangeRow) -> pd.DataFrame:
+    """Return rows as a frame, with a column for each field."""
+    columns = kind.__struct_fields__
+    return pd.DataFrame([msgspec.structs.astuple(one) for one in rows], columns=columns)

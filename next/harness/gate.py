@@ -16,10 +16,11 @@ import typer
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from compare.gate import Decision, Terms, Verdict, decide, frame, planned
+from compare.gate import Decision, Terms, Verdict, decide, planned
 from compare.pairs import exchange_rows
 from compare.ramp import ALL, Plan, ramp
 from compare.report.files import read_report
+from compare.rows import frame
 from compare.verdict import LOST_AT_MOST
 from effects import feedback
 from harness import root

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any, Final, Literal, Self
 
@@ -15,7 +15,7 @@ from scipy import stats
 from compare.difference import SLIGHT, Difference, Kind
 from compare.report.page import render, visible
 from compare.report.streams import Exemplar
-from compare.rows import ExchangeRow, PairRow
+from compare.rows import ExchangeRow, PairRow, frame
 from compare.verdict import Read, Verdict, at_most, decide
 from compare.waivers import Standing, Waiver
 
@@ -178,10 +178,8 @@ def make_report(
 
     `exemplars` are pairs by cause.
     """
-    frame = pd.DataFrame(
-        [(*_fields(one, _PAIR), *one.pieces) for one in pairs], columns=[*_PAIR, "ours", "theirs"]
-    ).astype({"baseline": bool})
-    main, all_compared = frame[~frame["baseline"]], frame[frame["state"] != "not_compared"]
+    table = frame(pairs, PairRow).astype({"baseline": bool})
+    main, all_compared = table[~table["baseline"]], table[table["state"] != "not_compared"]
     compared = main[main["state"] != "not_compared"]
     others = main[main["state"] == "not_compared"]
     sizes = {str(flow): int(size) for flow, size in compared.groupby("flow").size().items()}
@@ -211,14 +209,6 @@ def make_report(
     )
 
 
-_PAIR: Final = ("exchange", "flow", "at", "state", "why_not", "left_out", "folded", "baseline")
-_EXCHANGE: Final = ("flow", "assigned", "end", "code", "failed_behind", "first_text_ms", "ended_ms")
-
-
-def _fields(row: msgspec.Struct, names: Iterable[str]) -> list[Any]:
-    return [getattr(row, name) for name in names]
-
-
 def _counts(column: Any) -> dict[str, int]:
     return {str(name): int(count) for name, count in column.value_counts().items()}
 
@@ -241,9 +231,9 @@ def _causes(
         first = next((id_ for id_, one in found if one.kind not in SLIGHT), found[0][0])
         explained = (one.kind for one in row.differences if one.because)
         consequences.setdefault(first, Counter()).update(explained)
-    frame = pd.DataFrame(rows, columns=["exchange", "flow", "at", "silent", "id", "difference"])
+    table = pd.DataFrame(rows, columns=["exchange", "flow", "at", "silent", "id", "difference"])
     causes = []
-    for id_, group in frame.sort_values("at", kind="stable").groupby("id"):
+    for id_, group in table.sort_values("at", kind="stable").groupby("id"):
         once = group.drop_duplicates("exchange")
         flow, one = str(once["flow"].iloc[0]), once["difference"].iloc[0]
         cause = Cause(
@@ -261,7 +251,7 @@ def _causes(
             cause = msgspec.structs.replace(cause, waiver=waiver, standing=standing)
         causes.append(cause)
     causes.sort(key=lambda one: (one.accepted, one.kind in SLIGHT, -one.pairs.count, one.id))
-    differing = frame[~frame["id"].isin([one.id for one in causes if one.kind in SLIGHT])]
+    differing = table[~table["id"].isin([one.id for one in causes if one.kind in SLIGHT])]
     not_accepted = differing[~differing["id"].isin([one.id for one in causes if one.accepted])]
     return causes, differing["exchange"].nunique() - not_accepted["exchange"].nunique()
 
@@ -307,7 +297,7 @@ def _in_part(compared: Any, exchanges: Sequence[ExchangeRow]) -> Iterator[str]:
 def _flows(compared: Any) -> Iterator[FlowPairs]:
     for flow, group in compared.groupby("flow"):
         main, again = group[~group["baseline"]], group[group["baseline"]]
-        pieces = main[["ours", "theirs"]].median()
+        pieces = pd.DataFrame([*main["pieces"]], columns=["legacy", "graph"]).median()
         differing, own = (int((one["state"] == "different").sum()) for one in (main, again))
         yield FlowPairs(
             flow=flow,
@@ -320,8 +310,7 @@ def _flows(compared: Any) -> Iterator[FlowPairs]:
 
 
 def _served(rows: Sequence[ExchangeRow]) -> Iterator[Served]:
-    frame = pd.DataFrame([_fields(one, _EXCHANGE) for one in rows], columns=list(_EXCHANGE))
-    for (flow, assigned), group in frame.groupby(["flow", "assigned"]):
+    for (flow, assigned), group in frame(rows).groupby(["flow", "assigned"]):
         taken_over = group["failed_behind"] != ""
         yield Served(
             flow=str(flow),

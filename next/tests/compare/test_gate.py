@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from compare.gate import Decision, Terms, Verdict, decide, frame
+from compare.gate import Decision, Terms, Verdict, decide
+from compare.rows import frame
 from tests.compare.drawn import HOUR_US, Drawn
 
 
