@@ -11,7 +11,7 @@
 | anything else | a paragraph in the user's language that quotes the user |
 
 Prose depends on the question, so that equal questions in other words of the prompt have equal
-answers. Models with `reason` in their names reason before they answer.
+answers.
 """
 
 import re
@@ -39,7 +39,6 @@ _SUM = re.compile(r"[(\d][\d\s.()]*(?:\s*[-+*/×÷]+\s*[(\d][\d.()]*)+")
 _PAST = re.compile(r"(?i)记得|上次|以前|之前|去年|小时候|remember|last (?:time|week|year)|\bago\b")
 _TIME = re.compile(r"(?i)几点|现在.*时间|what time|current time")
 _DECIDE = re.compile(r"(?i)预订|帮我订|问我|\bbook\b|\bask me\b")
-_FILTERED = re.compile(r"(?i)违禁话题|forbidden topic")
 _ASKS_JSON = re.compile(
     r"(?i)(?:输出|返回|回答|只).{0,20}JSON|\b(?:only|return|reply|answer|output|as)\b.{0,40}JSON"
 )
@@ -85,11 +84,7 @@ _SENTENCES = {
 
 def answer_request(request: ModelRequest) -> Answer:
     """Return what the simulated model answers."""
-    answer = limit_answer(_answer(request), request.max_tokens)
-    if "reason" not in request.model:
-        return answer
-    thought = f"The user asks: {_quote(request)}. I answer in one paragraph."
-    return msgspec.structs.replace(answer, reasoning=thought)
+    return limit_answer(_answer(request), request.max_tokens)
 
 
 def _answer(request: ModelRequest) -> Answer:
@@ -100,8 +95,6 @@ def _answer(request: ModelRequest) -> Answer:
         return Answer(text=_json(_next_step(request)))
     if request.schema or _ASKS_JSON.search(request.system or request.question):
         return Answer(text=_json(_facts(request, prompt + request.question)))
-    if _FILTERED.search(request.question):
-        return Answer(text=_say(request, "Let us talk", "我们聊聊"), finish="content_filter")
     if request.last_user.pictures:
         return Answer(text=PICTURE_TEXT)
     if results := _results(request):

@@ -21,7 +21,7 @@ from loadtests.simulator.request import Api, ModelRequest, read_request
 from loadtests.simulator.wire import CREATED
 
 HOST = "127.0.0.1"
-MODELS = ("sim-chat", "sim-reasoner", "gpt-4.1", "gpt-4.1-mini", "claude-sim", "sim-embed")
+MODELS = ("sim-chat", "gpt-4.1", "gpt-4.1-mini", "claude-sim", "sim-embed")
 KEYS = frozenset({"authorization", "x-api-key", "api-key"})
 """Headers that hold credentials: never kept."""
 APIS: Mapping[str, Api] = {

@@ -232,7 +232,7 @@ async def test_responses_stream_and_whole_agree(client: AsyncOpenAI) -> None:
     """The SDK assembles the stream into the response that is in its last event."""
     tool: Any = {"type": "function", "name": "calculate", "parameters": {}, "strict": False}
     async with client.responses.stream(
-        model="sim-reasoner", instructions="Be short.", input="What is 12 * 7?", tools=[tool]
+        model=MODEL, instructions="Be short.", input="What is 12 * 7?", tools=[tool]
     ) as stream:
         kinds = [event.type async for event in stream]
         final = await stream.get_final_response()
