@@ -120,7 +120,10 @@ class Live:
 
     def _take(self, content: bytes | str, path: Path) -> None:
         self._taken = content
-        new = content if isinstance(content, str) else _decoded(content, path)
+        try:
+            new = content if isinstance(content, str) else decode(content, path)
+        except ConfigRefused as refused:
+            new = str(refused)
         if isinstance(new, str):
             self._refused["file"] = new
             log.error("refused, the last good one stays in force: %s", new)
@@ -144,13 +147,5 @@ async def _content(path: Path) -> bytes | str:
     """Return what a file holds, or why it cannot be read; in a thread: a file system may hang."""
     try:
         return await asyncio.to_thread(read, path)
-    except ConfigRefused as refused:
-        return str(refused)
-
-
-def _decoded(content: bytes, path: Path) -> Settings | str:
-    """Return the settings in a content, or why it is refused."""
-    try:
-        return decode(content, path)
     except ConfigRefused as refused:
         return str(refused)

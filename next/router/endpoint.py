@@ -315,10 +315,8 @@ def _forced(asked: ClientRequest, qa_key: str) -> StackName | None:
     given = asked.header("x-cutover-qa-key").encode("latin-1")
     known = qa_key and compare_digest(given, qa_key.encode())
     match asked.header("x-cutover-stack"):
-        case "legacy" if known:
-            return "legacy"
-        case "graph" if known:
-            return "graph"
+        case "legacy" | "graph" as stack if known:
+            return stack
         case _:
             return None
 

@@ -292,11 +292,9 @@ class _Work:
         return Edit(view.source(start), view.source(end), put)
 
     def _edit(self, spot: Spot, start: int, end: int, kind: Kind, value: str) -> Edit:
-        made = self._redactor.number if spot.is_number else lambda one: self._pseudonym(kind, one)
-        return Edit(start, end, made(value))
-
-    def _pseudonym(self, kind: Kind, value: str) -> str:
-        return self._redactor.pseudonym(kind, value)
+        redactor = self._redactor
+        put = redactor.number(value) if spot.is_number else redactor.pseudonym(kind, value)
+        return Edit(start, end, put)
 
     def _learn(self, value: str, kind: Kind, *, given: bool) -> None:
         least = _LEAST_GIVEN if given else _LEAST_FOUND

@@ -126,7 +126,7 @@ class Gateway:
             self._admit(arrived)
             effect = _EFFECT.fullmatch(arrived.path) if arrived.in_path else None
             target = None if effect else self._target(arrived)
-            arrived.body = await self._body(receive)
+            arrived.body = await read_body(receive, self.settings.body_bytes)
             async with _while_there(receive):
                 if target is not None:
                     await self._answer(arrived, target, send)
@@ -134,7 +134,9 @@ class Gateway:
                     number = effect[1] or ""
                     reply = await self.effects.answer(arrived.in_path, number, arrived.body)
                     await respond(send, reply.status, reply.body)
-        except Refusal as refusal:
+        except (Refusal, Refused) as error:
+            refused = Refusal(error.status, error.code, error.detail)
+            refusal = error if isinstance(error, Refusal) else refused
             form = form_of(arrived.path, arrived.headers)
             await respond(send, refusal.status, refusal.body(form), refusal.headers(form))
 
@@ -164,13 +166,6 @@ class Gateway:
             detail = f"no declared provider here: paths begin with /v1/ or one of {known}"
             raise Refusal(404, "unknown_provider", detail)
         return found
-
-    async def _body(self, receive: Receive) -> bytes:
-        """Return the body; raises `Refusal`."""
-        try:
-            return await read_body(receive, self.settings.body_bytes)
-        except Refused as refused:
-            raise Refusal(refused.status, refused.code, refused.detail) from refused
 
     # The answer.
 
