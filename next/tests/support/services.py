@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -14,7 +15,7 @@ import uvicorn
 
 from cutover import Event, Request, StackFailed
 from cutover.tape import current_run
-from router.gateway.effects import Effects
+from router.gateway import Gateway, GatewaySettings, open_connections
 from router.runs import OpenRuns, headers
 from tests.support.ask import ASK
 
@@ -48,54 +49,20 @@ async def serving(app: Any, *, apart: bool = True) -> AsyncIterator[str]:
             await task
 
 
+@dataclass(frozen=True, slots=True)
 class EffectsServer:
-    """The effects of a gateway alone: an application of ASGI."""
+    """A gateway without providers: what services ask of it are effects."""
 
-    def __init__(self) -> None:
-        self.runs = OpenRuns()
-        self.effects = Effects(self.runs)
-        self.asked: list[tuple[str, Any]] = []
-        """What came in: the number in the path, and the body."""
-        self.url = ""
+    runs: OpenRuns
+    url: str
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer `POST /runs/{id}/effects` and its reports."""
-        if scope["type"] != "http":
-            return
-        body = b""
-        while (message := await receive())["type"] == "http.request":
-            body += message["body"]
-            if not message.get("more_body"):
-                break
-        _, _, name, _, *number = scope["path"].split("/")
-        self.asked.append(("".join(number), msgspec.json.decode(body)))
-        task = asyncio.ensure_future(self.effects.answer(name, "".join(number), body))
-        leaving = asyncio.ensure_future(receive())
-        try:
-            await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                status, sent = task.result()
-                await send({"type": "http.response.start", "status": status, "headers": []})
-                await send({"type": "http.response.body", "body": sent})
-        finally:
-            for one in (task, leaving):
-                one.cancel()
-                with suppress(asyncio.CancelledError):
-                    await one
-
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[EffectsServer]:
-        """Serve it."""
-        async with serving(self, apart=False) as self.url:
-            yield self
-
-    def stack(self, url: str, key: str = "") -> Any:
+    def stack(self, url: str) -> Any:
         """Return a stack that is a service at `url`, which streams the events of `ASK`."""
 
         async def behind(request: Request[Any, Any]) -> AsyncIterator[Event]:
             run = current_run()
             assert run is not None
-            said = headers(self.runs.open(run), self.url, key)
+            said = headers(self.runs.open(run), self.url)
             body = msgspec.to_builtins(request.body)
             try:
                 async with (
@@ -112,3 +79,13 @@ class EffectsServer:
                 raise StackFailed("service_broke") from error
 
         return behind
+
+
+@asynccontextmanager
+async def effects_server() -> AsyncIterator[EffectsServer]:
+    """Serve a gateway without providers."""
+    runs = OpenRuns()
+    async with open_connections() as session:
+        gateway = Gateway(GatewaySettings([]), runs, session)
+        async with serving(gateway, apart=False) as url:
+            yield EffectsServer(runs, url)

@@ -25,7 +25,7 @@ from cutover.tape.remote import TapeMiddleware
 from tests.support.ask import ASK, Ask, Done, Said
 from tests.support.origin import Origin, Reply
 from tests.support.served import ask
-from tests.support.services import EffectsServer, serving
+from tests.support.services import effects_server, serving
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
@@ -123,7 +123,7 @@ async def test_effects_of_a_service_go_on_the_tape_and_are_performed_once() -> N
     """Served once, played twice: the tool ran once, in the process of the service that served."""
     legacy, graph = Shop(orders), Shop(orders)
     async with (
-        EffectsServer().open() as gateway,
+        effects_server() as gateway,
         serving(legacy.app()) as old,
         serving(graph.app()) as new,
     ):
@@ -144,7 +144,7 @@ async def test_a_takeover_finds_what_the_other_service_has_done() -> None:
     """The order is made once; the fallback goes on behind it."""
     legacy, graph = Shop(breaks), Shop(orders)
     async with (
-        EffectsServer().open() as gateway,
+        effects_server() as gateway,
         serving(legacy.app()) as old,
         serving(graph.app()) as new,
     ):
@@ -158,7 +158,7 @@ async def test_a_write_that_differs_is_refused_whatever_the_service_makes_of_it(
     """The run has recorded it first: the claim of success does not go out."""
     legacy, graph = Shop(breaks), Shop(differs)
     async with (
-        EffectsServer().open() as gateway,
+        effects_server() as gateway,
         serving(legacy.app()) as old,
         serving(graph.app()) as new,
     ):
@@ -188,7 +188,7 @@ async def test_calls_behind_the_end_of_the_stream_are_performed_off_the_tape() -
 
     legacy, graph = Shop(learns), Shop(learns)
     async with (
-        EffectsServer().open() as gateway,
+        effects_server() as gateway,
         serving(legacy.app()) as old,
         serving(graph.app()) as new,
     ):
@@ -242,7 +242,7 @@ async def test_a_write_of_a_service_that_was_killed_is_in_doubt(tmp_path: Path) 
         process = await asyncio.create_subprocess_exec(*command, pass_fds=[listening.fileno()])
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/ask"
         try:
-            async with EffectsServer().open() as gateway, serving(graph.app()) as new:
+            async with effects_server() as gateway, serving(graph.app()) as new:
                 stacks = gateway.stack(url), gateway.stack(f"{new}/ask")
                 heard = await ask(ASK, Ask("tea"), *stacks)
         finally:
@@ -266,7 +266,7 @@ async def test_requests_of_a_service_are_performed_by_it_and_played() -> None:
 
     async with (
         Origin() as world,
-        EffectsServer().open() as gateway,
+        effects_server() as gateway,
         serving(Shop(asks).app()) as old,
         serving(Shop(asks).app()) as new,
     ):

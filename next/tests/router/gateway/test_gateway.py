@@ -294,15 +294,3 @@ async def test_a_large_request_is_passed_whole() -> None:
         _, base = stage.run()
         assert (await post(base, body)).status_code == 200
         assert stage.sim.requests[0].body == body
-
-
-async def test_effects_of_services_are_answered_under_their_run() -> None:
-    """The protocol of docs/effects.md, by the same listener."""
-    async with gateway_stage() as stage:
-        _, base = stage.run()
-        question = {"name": "orders.count", "arguments": {}}
-        asked = await post(base, question, "/effects")
-        assert asked.json() == {"perform": 0}
-        reported = await post(base, {"items": [3]}, "/effects/0")
-        assert reported.status_code == 200
-        assert stage.names == ["orders.count"]
