@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from functools import cache
 from importlib import import_module
@@ -120,8 +120,8 @@ def _cut(text: str, begin: int) -> str:
     return encode(f"{left}{text[begin : begin + MOST_SHOWN]}{right}").decode()
 
 
-def common(one: str, other: str) -> int:
-    """Return how many characters two texts have in common at their beginning."""
+def common(one: Sequence[str], other: Sequence[str]) -> int:
+    """Return how many characters two texts, or how many words, have in common at the beginning."""
     both = enumerate(zip(one, other, strict=False))
     return next((place for place, (a, b) in both if a != b), min(len(one), len(other)))
 

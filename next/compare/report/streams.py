@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
-from itertools import takewhile
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -14,6 +13,7 @@ from compare.difference import Pair
 from compare.differences import HELD_US
 from compare.reading import read_run
 from compare.rows import PairRow
+from compare.values import common
 from cutover.flow import Flow
 from cutover.records import RunRecord, TapeRecord
 
@@ -149,8 +149,8 @@ def _rows(legacy: Sequence[_Block], graph: Sequence[_Block]) -> Iterator[SideByS
 def words(legacy: str, graph: str) -> tuple[list[Segment], list[Segment]]:
     """Return two texts in segments; of long stretches that are the same the ends are left."""
     ours, theirs = _WORD.findall(legacy), _WORD.findall(graph)
-    head = _shared(ours, theirs)
-    tail = _shared(ours[head:][::-1], theirs[head:][::-1])
+    head = common(ours, theirs)
+    tail = common(ours[head:][::-1], theirs[head:][::-1])
     mine, its = ours[head : len(ours) - tail], theirs[head : len(theirs) - tail]
     left: list[Segment] = _elided(ours[:head], first=True, last=head == len(ours))
     right = left.copy()
@@ -163,11 +163,6 @@ def words(legacy: str, graph: str) -> tuple[list[Segment], list[Segment]]:
             right.append(("own", _cut("".join(its[j:j_end]))))
     same = _elided(ours[len(ours) - tail :], last=True)
     return left + same, right + same
-
-
-def _shared(ours: Sequence[str], theirs: Sequence[str]) -> int:
-    """Return how many words both begin with."""
-    return sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(ours, theirs)))  # noqa: B905
 
 
 def _elided(words: Sequence[str], *, first: bool = False, last: bool = False) -> list[Segment]:
