@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cutover.errors import CutoverError
 from harness.cli import cli
 from harness.load import targets
 from tests.support.router_process import ROOT
@@ -91,8 +90,6 @@ def test_two_addresses_are_asked_without_a_key() -> None:
     """What they get are the headers of the command line alone."""
     found = targets(None, "chat", "", ("http://a", "http://b"), {"x": "y"})
     assert found == {"legacy": ("http://a", {"x": "y"}), "graph": ("http://b", {"x": "y"})}
-    with pytest.raises(CutoverError, match="name both"):
-        targets(None, "chat", "", ("", "http://b"), {})
 
 
 def loaded(folder: Path, addresses: Mapping[str, str], *options: str) -> tuple[int, str]:
