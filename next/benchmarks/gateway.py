@@ -27,7 +27,7 @@ from benchmarks.passing import EVENTS, listening, nginx, running, upstream
 from benchmarks.streams import listen
 from cutover import Exchange, Run
 from router.gateway import Gateway, GatewaySettings, Provider, open_connections
-from router.runs import OpenRuns
+from router.gateway.runs import OpenRuns
 
 PORT, NGINX_PORT, LITELLM_PORT = 18_604, 18_605, 18_606
 CALLS, AT_ONCE, ROUNDS = 25, 20, 5

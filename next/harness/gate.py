@@ -30,7 +30,7 @@ from harness.diff import opened
 from harness.edit import edit
 from harness.services import flow_of
 from harness.versions import versions
-from router.captures import Reader
+from router.captures import CaptureReader
 
 STATUS: Final[dict[Verdict, int]] = {"promote": 0, "hold": 1, "roll_back": 2, "cannot_tell": 3}
 """Exit statuses."""
@@ -48,7 +48,7 @@ def exchanges(
     store, before = opened(captures), datetime.fromtimestamp(since / _SECOND_US, UTC)
     first = f"{(before - timedelta(since > 0)).date()}"  # a file has the day of its first line
     names = [one for one in store.names(flow) if one.split("/date=")[1] >= first]
-    reader, known = Reader(store, flow, names), {flow: flow_of(flow, settings)}
+    reader, known = CaptureReader(store, flow, names), {flow: flow_of(flow, settings)}
     rows = list(exchange_rows(reader, known, drawn_by))
     url = make_url(settings.stores.database)
     stored = url.get_backend_name() != "sqlite" or Path(url.database or "").is_file()

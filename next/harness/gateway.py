@@ -15,7 +15,7 @@ from effects.world import OPENAI
 from harness.config import ConfigRefused, GatewayTable, Settings
 from harness.heads import BoundedHeads
 from router.gateway import Gateway, GatewaySettings, Provider, open_connections
-from router.runs import OpenRuns
+from router.gateway.runs import OpenRuns
 
 
 def gateway_url(settings: Settings) -> str:

@@ -24,10 +24,10 @@ from harness.config import ModelTable, Settings, StoresTable
 from harness.gateway import serving_gateway
 from harness.services import Services, candidates, flow_of, open_services
 from harness.versions import versions
-from router.captures import Captures, Reader, Store
+from router.captures import CaptureReader, Captures, Store
 from router.captures.reader import POLL_SECONDS
+from router.captures.replay import STATES, Part, Replay, Target, replayed
 from router.driver import Candidate
-from router.replay import STATES, Part, Replay, Target, replayed
 
 FILES_AT_ONCE = 8
 """Files that a worker gets at a time."""
@@ -178,13 +178,15 @@ def untouched(settings: Settings, flows: Sequence[str]) -> Settings:
 
 def here(job: Job, stop: Event, *, follow: bool = False) -> Summary:
     """Replay in this process, until `stop` is set."""
-    reader = Reader(Store(job.captures), job.flow)
+    reader = CaptureReader(Store(job.captures), job.flow)
     lines = reader.follow(stop, stop.wait) if follow else reader
     done = replayed(Store(job.out), job.stack, job.flow)
     return asyncio.run(_replay(job, done, reader, takewhile(lambda _: not stop.is_set(), lines)))
 
 
-async def _replay(job: Job, done: set[str], reader: Reader, lines: Iterable[RunRecord]) -> Summary:
+async def _replay(
+    job: Job, done: set[str], reader: CaptureReader, lines: Iterable[RunRecord]
+) -> Summary:
     """Replay lines that a reader yields, in a world that is not touched."""
     settings, before = job.settings, outside.copy()
     async with (
@@ -254,6 +256,6 @@ def on_workers(scheduler: str, job: Job, stop: Event, *, follow: bool = False) -
 
 def _on_worker(job: Job, files: Sequence[str], done: set[str]) -> Summary:
     """Replay some files in a worker."""
-    reader = Reader(Store(job.captures), job.flow, files)
+    reader = CaptureReader(Store(job.captures), job.flow, files)
     with _one_at_a_time:
         return asyncio.run(_replay(job, set(done), reader, reader))

@@ -14,7 +14,7 @@ from cutover.wire import Dialect, DialectRefused, find_dialect, read_dialect
 from harness.config import FlowTable, Settings
 from harness.gateway import gateway_url
 from router.driver import Candidate
-from router.runs import OpenRuns
+from router.gateway.runs import OpenRuns
 from router.services import Address, Service, ServiceFlow, open_session
 from rules.flows import FLOWS
 

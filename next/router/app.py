@@ -21,11 +21,10 @@ from cutover.flow_spec import decoded
 from router.breaker import Breaker, BreakerSettings
 from router.captures import Captures
 from router.driver import Candidate
-from router.endpoint import FlowEndpoint, FlowSettings, Pin, Streams, client_request
+from router.edge import client_request, guard, problem, refused
+from router.endpoint import FlowEndpoint, FlowSettings, Pin, Streams
 from router.exchange import Served
-from router.origins import guard
 from router.pauses import PausedExchanges
-from router.problem import problem, refused
 from router.shadow import Shadows
 from router.telemetry.metrics import Telemetry
 from router.telemetry.operators import Operating, routes

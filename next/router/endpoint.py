@@ -13,7 +13,6 @@ from collections.abc import (
     Coroutine,
     Iterator,
     Mapping,
-    MutableMapping,
     Sequence,
 )
 from contextlib import contextmanager, suppress
@@ -22,37 +21,27 @@ from functools import partial
 from hmac import compare_digest
 from typing import Any
 
-from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from cutover.errors import Left, Pause, Refused, outcome_of
 from cutover.flow import ClientRequest, Flow, Request
 from cutover.flow_spec import decoded
 from cutover.tape import Exchange
 from router.assign import Assignment, Shares, StackName, assign, drawn
-from router.body import Body, cancel_when_left, read_body
 from router.breaker import Breaker
 from router.captures import Captures
 from router.driver import Candidate, Stopping
+from router.edge import ResponseBody, cancel_when_left, client_request, not_served, refused, respond
 from router.exchange import Served, finish
 from router.pauses import PausedExchanges
-from router.problem import CONTENT_TYPE, Problem, not_served, refused
 from router.serve import CutOff, NotServed, serve
 from router.shadow import Shadows
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 log = logging.getLogger(__name__)
 
 STOPPED = outcome_of(Stopping())
-OVERLOADED = 503
 LAST_SECONDS = 5.0
 """What a stream may take to end once it has been stopped; a client that reads nothing is cut."""
-BODY_BYTES = 1 << 20
-"""Bytes of a request's body, where its path sets no other limit."""
-CLOSING = frozenset({408, 413})
-"""Statuses behind which the rest of a request is not read."""
 
 
 Pin = Callable[[str, str, str], Awaitable[str]]
@@ -262,7 +251,7 @@ class FlowEndpoint:
             (b"x-cutover-served", served.served.encode()),
         ]
         await send({"type": "http.response.start", "status": head.status, "headers": headers})
-        frame, body = first, Body(send)
+        frame, body = first, ResponseBody(send)
         try:
             async with body.open(comments=framer.comments):
                 while frame is not None:
@@ -286,7 +275,7 @@ class FlowEndpoint:
             await asyncio.shield(self._keep(expiring))
 
     async def _record(self, settings: FlowSettings, key: str, exchange: Served) -> None:
-        """Tell the breakers how the runs of an exchange ended; count, capture and mirror it."""
+        """Record an exchange that has ended: count it, feed the breakers, capture and mirror it."""
         self.observe(exchange)
         for driver in exchange.runs:
             self.breakers[driver.candidate.name].record(driver.run.ended)
@@ -319,40 +308,3 @@ def _forced(asked: ClientRequest, qa_key: str) -> StackName | None:
             return stack
         case _:
             return None
-
-
-async def client_request(
-    scope: Scope, receive: Receive, limits: Mapping[str, int]
-) -> ClientRequest:
-    """Return what a client sent.
-
-    Raises `Refused`: 400 for a body cut short, 408 one that takes too long, 413 one too large.
-    """
-    route = scope.get("route")
-    path = route.path if isinstance(route, Route) else scope["path"]
-    content = await read_body(receive, limits.get(path, BODY_BYTES))
-    query = scope["query_string"]
-    target = scope.get("raw_path", scope["path"].encode()) + (b"?" + query if query else b"")
-    return ClientRequest(
-        scope["method"],
-        path,
-        target.decode("latin-1"),
-        [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]],
-        content,
-        scope.get("path_params", {}),
-    )
-
-
-async def respond(send: Send, answer: Problem) -> None:
-    """Send a problem as the whole response."""
-    body = answer.encode()
-    headers = [
-        (b"content-type", CONTENT_TYPE.encode()),
-        (b"content-length", str(len(body)).encode()),
-    ]
-    if answer.status == OVERLOADED:
-        headers.append((b"retry-after", b"1"))
-    if answer.status in CLOSING:
-        headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

@@ -24,7 +24,7 @@ from harness.gateway import gateway_url
 from harness.services import flow_of
 from harness.setup.apps import started
 from harness.setup.trial import Example, Trial, ask, open_client
-from router.captures import Reader, Store
+from router.captures import CaptureReader, Store
 from router.services import ServiceFlow
 
 NEWEST_FILES = 8
@@ -162,7 +162,7 @@ def _captured(settings: Settings, name: str, store: Store) -> Captured:
     """Return what the newest captures of a flow show."""
     found = Captured()
     flow = flow_of(name, settings)
-    for record in Reader(store, name, store.names(name)[-NEWEST_FILES:]):
+    for record in CaptureReader(store, name, store.names(name)[-NEWEST_FILES:]):
         if record.role == "shadow":
             found.shadows += 1
             found.escaped.update(record.escaped)

@@ -12,11 +12,11 @@ from cutover.records import RecordDamaged, RunRecord, decode
 from router.captures.reader import file_lines
 from router.captures.redaction import Redactor
 from router.captures.store import Store
-from router.captures.texts import Part
+from router.captures.texts import StoredText
 
 
 @dataclass(slots=True)
-class Forgotten:
+class Removed:
     """What was done: lines removed and their exchanges, files rewritten or removed.
 
     `left` are files that cannot be read or written.
@@ -35,7 +35,7 @@ def forget(
     redactor: Redactor | None = None,
     *,
     dry_run: bool = False,
-) -> Forgotten:
+) -> Removed:
     """Remove the lines of users, and of conversations, each a flow and an id.
 
     A line goes where an id is a whole value in the request, in the address, or in what was asked of
@@ -43,7 +43,7 @@ def forget(
     lie: have writers write first. A file that is torn is left and named: what of it can be read,
     can be deleted with it alone.
     """
-    done, wanted = Forgotten(), dict[str, _Wanted]()
+    done, wanted = Removed(), dict[str, _Wanted]()
     if not dry_run:
         store.remove_unfinished()
     for name in store.names():
@@ -98,7 +98,7 @@ class _Wanted:
         asked = [entry.canonical for entry in record.tape.entries] if record.tape else []
         asked += [play.canonical for play in record.plays if play.canonical]
         values = {
-            spot.text for text in (record.request, *asked) for spot in Part(text).spots
+            spot.text for text in (record.request, *asked) for spot in StoredText(text).spots
         } | set(re.split(r"[/?&=]", unquote(record.path)))
         known = values & self._values or any(one.endswith(self._ends) for one in values)
         return record.exchange if known else None

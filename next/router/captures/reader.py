@@ -17,7 +17,7 @@ POLL_SECONDS = 2.0
 
 
 @dataclass(slots=True)
-class Reader:
+class CaptureReader:
     """Yields the lines of captures, in the order in which they were written.
 
     `lines` and `files` count what was read; `damage` counts what was not: `torn` files that are cut

@@ -24,7 +24,7 @@ from cutover.records import (
     encode,
 )
 from router.captures.kinds import Kind, Kinds
-from router.captures.texts import Edit, Part, Spot, Track, View, spread, tracks
+from router.captures.texts import Edit, Spot, StoredText, Track, View, spread, tracks
 
 T = TypeVar("T", bound=ItemRecord)
 
@@ -166,7 +166,7 @@ def _given(name: str) -> Kind:
     )
 
 
-def _play(record: PlayRecord, parts: tuple[Part, Part]) -> PlayRecord:
+def _play(record: PlayRecord, parts: tuple[StoredText, StoredText]) -> PlayRecord:
     canonical = record.canonical and parts[1].rewritten()
     return msgspec.structs.replace(record, name=parts[0].rewritten(), canonical=canonical)
 
@@ -185,14 +185,14 @@ class _Work:
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._parts: list[tuple[str, Part]] = []
-        self._streams: list[list[Part]] = []
+        self._parts: list[tuple[str, StoredText]] = []
+        self._streams: list[list[StoredText]] = []
         self._known: dict[str, tuple[Kind, bool]] = {}
         self._views: dict[str, tuple[View, list[tuple[int, int, Kind]]]] = {}
 
-    def text(self, root: str, text: str) -> Part:
+    def text(self, root: str, text: str) -> StoredText:
         """Add a text; `root` is where paths to it begin."""
-        part = Part(text)
+        part = StoredText(text)
         self._parts.append((root, part))
         return part
 
@@ -333,7 +333,7 @@ class _Items(Generic[T]):
         self._parts = [[work.text(root, one) for one in _events(text)] for text in texts]
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[StoredText]:
         """The events, in order."""
         return [part for parts in self._parts for part in parts]
 

@@ -134,7 +134,7 @@ def _whole(value: Any) -> Any:
 _LINES = re.compile(r"(\r\n|\r|\n)")
 
 
-class Part:
+class StoredText:
     """One stored text: JSON, an SSE block with JSON or lines of text, or text."""
 
     def __init__(self, text: str) -> None:
@@ -256,7 +256,7 @@ class Track(NamedTuple):
         return self.spots[-1].text if self.total else "".join(one.text for one in self.spots)
 
 
-def tracks(parts: Sequence[Part]) -> Iterator[Track]:
+def tracks(parts: Sequence[StoredText]) -> Iterator[Track]:
     """Yield the strings that may be pieces of one text, by place, by kind and by the ids around.
 
     A provider may number its pieces anew, or send two texts at once: each way of joining finds

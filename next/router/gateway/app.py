@@ -21,21 +21,21 @@ from cutover.tape.entry import Item
 from cutover.tape.http_entry import Head, http_call, read_head
 from cutover.tape.remote import KEY_HEADER, RUN_HEADER, TARGET_HEADER
 from cutover.tape.run import CallFailed
-from router.body import cancel_when_left, read_body
+from router.edge import cancel_when_left, read_body
 from router.gateway.effects import Effects
 from router.gateway.providers import (
     CREDENTIALS,
+    Destination,
     Outgoing,
     Provider,
-    Target,
     credential,
     equal,
     fetch,
     outgoing_headers,
     target_of,
 )
-from router.gateway.refusals import Refusal, for_model, form_of, of_control, of_fault
-from router.runs import OpenRuns
+from router.gateway.refusals import CallRefused, for_model, form_of, of_control, of_fault
+from router.gateway.runs import OpenRuns
 
 log = logging.getLogger("cutover.gateway")
 
@@ -134,42 +134,42 @@ class Gateway:
                     number = effect[1] or ""
                     reply = await self.effects.answer(arrived.in_path, number, arrived.body)
                     await respond(send, reply.status, reply.body)
-        except (Refusal, Refused) as error:
-            refused = Refusal(error.status, error.code, error.detail)
-            refusal = error if isinstance(error, Refusal) else refused
+        except (CallRefused, Refused) as error:
+            refused = CallRefused(error.status, error.code, error.detail)
+            refusal = error if isinstance(error, CallRefused) else refused
             form = form_of(arrived.path, arrived.headers)
             await respond(send, refusal.status, refusal.body(form), refusal.headers(form))
 
     # Before the body.
 
     def _admit(self, arrived: Arrived) -> None:
-        """Raise `Refusal` for a call of a page of another origin, or one without the key."""
+        """Raise `CallRefused` for a call of a page of another origin, or one without the key."""
         origin = arrived.headers.get("origin")
         if origin is not None and origin not in self.settings.origins:
             detail = "pages may not call the gateway: add the origin to [gateway] origins"
-            raise Refusal(403, "foreign_origin", detail)
+            raise CallRefused(403, "foreign_origin", detail)
         media = arrived.headers.get("content-type", "").partition(";")[0].strip().lower()
         if arrived.method == "POST" and for_model(arrived.path) and media != "application/json":
-            raise Refusal(415, "no_json", "content-type must be application/json")
+            raise CallRefused(415, "no_json", "content-type must be application/json")
         key = self.settings.key
         given = [credential(one, arrived.headers.get(one, "")) for one in CREDENTIALS]
         given.append(arrived.headers.get(KEY_HEADER, ""))
         if key and not any(equal(one, key) for one in given):
             detail = "the key of the gateway is missing or wrong: send it as the key of the API"
-            raise Refusal(401, "wrong_key", detail)
+            raise CallRefused(401, "wrong_key", detail)
 
-    def _target(self, arrived: Arrived) -> Target:
+    def _target(self, arrived: Arrived) -> Destination:
         origin = arrived.headers.get(TARGET_HEADER, "")
         found = target_of(self.settings.providers, arrived.path, arrived.query, origin)
         if found is None:
             known = ", ".join(f"/{one.name}/" for one in self.settings.providers)
             detail = f"no declared provider here: paths begin with /v1/ or one of {known}"
-            raise Refusal(404, "unknown_provider", detail)
+            raise CallRefused(404, "unknown_provider", detail)
         return found
 
     # The answer.
 
-    async def _answer(self, arrived: Arrived, target: Target, send: Send) -> None:
+    async def _answer(self, arrived: Arrived, target: Destination, send: Send) -> None:
         headers = outgoing_headers(arrived.pairs, self.settings.key, target.provider)
         request = Outgoing(arrived.method, target, headers, arrived.body)
         run = self._run(arrived)
@@ -204,8 +204,8 @@ class Gateway:
     def _run(self, arrived: Arrived) -> Run | None:
         """Return the run of a call, None where it goes off the tape.
 
-        Raises `Refusal` for an id of ours whose run is gone, unless that was live to its end: what
-        a shadow asks for belatedly must not be bought.
+        Raises `CallRefused` for an id of ours whose run is gone, unless that was live to its end:
+        what a shadow asks for belatedly must not be bought.
         """
         if arrived.named is None:
             self._off_tape("no_run", arrived)
@@ -216,7 +216,7 @@ class Gateway:
         performs = self.runs.performs(name)
         if not performs and (how != "trace" or performs is not None):
             detail = "the run that this call names is over, or of another process"
-            raise Refusal(410, "unknown_run", detail)
+            raise CallRefused(410, "unknown_run", detail)
         self._off_tape("run_over" if performs else "unknown_trace", arrived)
         return None
 
@@ -225,7 +225,7 @@ class Gateway:
             log.warning("call off the tape reason=%s path=%s", reason, arrived.path)
         self.runs.uncorrelated[reason] += 1
         if self.settings.replays:
-            raise Refusal(409, "no_run", "a replay performs nothing: send the run's headers on")
+            raise CallRefused(409, "no_run", "a replay performs nothing: send the run's headers on")
 
 
 async def _call(request: Outgoing, media: str) -> Call:
@@ -248,7 +248,7 @@ async def _joined(items: AsyncGenerator[Item, None]) -> bytes:
     return b"".join([item async for item in items if isinstance(item, bytes)])
 
 
-def _refusal(error: Exception, *, played: bool) -> Refusal:
+def _refusal(error: Exception, *, played: bool) -> CallRefused:
     if isinstance(error, Control):
         return of_control(error)
     kind = error.fault.kind if isinstance(error, CallFailed) else type(error).__name__

@@ -13,7 +13,7 @@ from cutover.tape import OUTCOME_UNKNOWN, Call, Entry, Fault, Run
 from cutover.tape.blocking import obtain
 from cutover.tape.remote import Answer, Question, Report, pack, unpack
 from cutover.tape.run import CallFailed
-from router.runs import OpenRuns
+from router.gateway.runs import OpenRuns
 
 GRACE_SECONDS = 2.0
 """How much later than its deadline a report may come: the service ends the call at the deadline."""

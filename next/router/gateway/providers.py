@@ -47,7 +47,7 @@ class Provider:
     silence_seconds: float = 300.0
 
 
-class Target(NamedTuple):
+class Destination(NamedTuple):
     """Where a call goes."""
 
     provider: Provider
@@ -58,14 +58,14 @@ class Outgoing(NamedTuple):
     """A request as the provider gets it."""
 
     method: str
-    target: Target
+    target: Destination
     headers: Sequence[tuple[str, str]]
     body: bytes
 
 
 def target_of(
     providers: Sequence[Provider], path: str, query: str, origin: str = ""
-) -> Target | None:
+) -> Destination | None:
     """Return where a path of the gateway leads, None where it leads nowhere.
 
     `/NAME/…` is the provider of that name, `/v1/…` the first; a `/v1` that is in the base URL as
@@ -80,7 +80,7 @@ def target_of(
             if _origin(origin) == _origin(one.base_url) and f"{path}/".startswith(
                 f"{base.raw_path.rstrip('/')}/"
             ):
-                return Target(one, URL(f"{base.origin()}{path}{suffix}", encoded=True))
+                return Destination(one, URL(f"{base.origin()}{path}{suffix}", encoded=True))
         return None
     first, _, rest = path.removeprefix("/").partition("/")
     named = next((one for one in providers if one.name == first), None)
@@ -91,7 +91,7 @@ def target_of(
     base_url = named.base_url.rstrip("/")
     if base_url.endswith("/v1"):
         rest = rest.removeprefix("v1/")
-    return Target(named, URL(f"{base_url}/{rest}{suffix}", encoded=True))
+    return Destination(named, URL(f"{base_url}/{rest}{suffix}", encoded=True))
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None] | None:

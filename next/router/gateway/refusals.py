@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from cutover.errors import Control, CutoverError, Paused, outcome_of
-from router.problem import CONTENT_TYPE, problem
+from router.edge import CONTENT_TYPE, problem
 
 Form = Literal["openai", "anthropic", "problem"]
 
@@ -34,7 +34,7 @@ _CONTROLS: Final[Mapping[str, str]] = {
 }
 
 
-class Refusal(CutoverError):
+class CallRefused(CutoverError):
     """The gateway does not answer a call: `detail` is what its caller may read.
 
     Clients try again after 502 and 504 alone: `again_ms` is when, where that is known.
@@ -79,19 +79,19 @@ def for_model(path: str) -> bool:
     return bool(_ANTHROPIC.search(path) or _OPENAI.search(path))
 
 
-def of_control(control: Control) -> Refusal:
+def of_control(control: Control) -> CallRefused:
     """Return how a call is refused whose run was stopped: 410, which no client tries again."""
     code = "paused" if isinstance(control, Paused) else getattr(outcome_of(control), "code", "")
-    return Refusal(_RUN_OVER, code, _CONTROLS.get(code, "the run of this call was stopped"))
+    return CallRefused(_RUN_OVER, code, _CONTROLS.get(code, "the run of this call was stopped"))
 
 
-def of_fault(kind: str, *, played: bool = False) -> Refusal:
+def of_fault(kind: str, *, played: bool = False) -> CallRefused:
     """Return how a call fails whose provider did not answer; `kind` is the error's class.
 
     What is played was waited for when it was live, so that it may be tried again at once.
     """
     again = 1 if played else None
     if kind.endswith(("Timeout", "TimeoutError")):
-        return Refusal(504, "provider_timeout", "the provider did not answer in time", again)
+        return CallRefused(504, "provider_timeout", "the provider did not answer in time", again)
     detail = "the provider cannot be reached, or broke its answer off"
-    return Refusal(502, "provider_unreachable", detail, again)
+    return CallRefused(502, "provider_unreachable", detail, again)

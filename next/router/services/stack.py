@@ -15,7 +15,7 @@ from cutover.tape import current_run
 from cutover.tape.exchange import current
 from cutover.wire import AnswerHead, Body, Dialect, End, Piece
 from router.driver import STREAM_BYTES, Runaway
-from router.runs import OpenRuns, headers
+from router.gateway.runs import OpenRuns, headers
 from router.services.flow import ServiceRequest
 
 CONNECT_SECONDS = 5.0

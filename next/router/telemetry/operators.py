@@ -15,9 +15,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from cutover.errors import Refused
-from router.body import read_body
+from router.edge import problem, read_body, refused
 from router.exchange import Served
-from router.problem import problem, refused
 from router.telemetry.metrics import MEDIA_TYPE, Telemetry
 from router.telemetry.status import Process
 
@@ -54,7 +53,7 @@ def routes(operating: Operating, process: Process, telemetry: Telemetry) -> list
         return JSONResponse({"status": "ok"})
 
     async def readyz(_: Request) -> Response:
-        """Say whether requests would be served, and why not; notes do not change it."""
+        """Answer whether requests would be served, and why not; notes do not change it."""
         against = "draining" if process.streams.draining else await operating.ready()
         notes = []
         if process.refused():

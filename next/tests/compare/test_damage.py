@@ -18,7 +18,7 @@ from compare.pairs import rows_of
 from compare.rows import PairRow
 from cutover.flow import Flow
 from cutover.records import Binary, EntryRecord, FrameRecord, TapeRecord, encode
-from router.captures import Reader, Store
+from router.captures import CaptureReader, Store
 from rules.flows import FLOWS
 from tests.compare.exchanges import SERVICES, run
 from tests.compare.planted import ROWS
@@ -155,7 +155,7 @@ def reading(folder: Path, data: bytes) -> tuple[dict[str, PairRow], Counter[str]
     """Return the rows of a file of captures by their exchange, and what of it was damaged."""
     store = Store(str(folder))
     store.add("session", date(2026, 11, 28), data)
-    reader = Reader(store)
+    reader = CaptureReader(store)
     rows = rows_of(reader, KNOWN, differences)
     return {row.exchange: row for row in rows.pairs}, reader.damage
 

@@ -25,8 +25,7 @@ import sqlalchemy
 from cutover.errors import Completed
 from cutover.wire import Reader, find_dialect
 from loadtests.simulator import Simulator
-from router.captures import Reader as CaptureReader
-from router.captures import Store
+from router.captures import CaptureReader, Store
 from tests.support import breaking, shop
 from tests.support.crowd import Heard, Model, ask, at_once, client, orders, text_of
 from tests.support.databases import postgresql

@@ -18,7 +18,7 @@ from compare.report.document import Report
 from compare.report.files import read_report
 from cutover.records import RunRecord, encode
 from harness.cli import cli
-from router.captures import Reader, Store
+from router.captures import CaptureReader, Store
 from tests.compare.captured import Capturing, captured, some_differ, texts
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> list[RunRecord]:
     """The lines of 24 exchanges, two without a shadow, five that differ."""
     folder = tmp_path_factory.mktemp("captured")
     asyncio.run(captured(folder, some_differ))
-    return list(Reader(Store(str(folder))))
+    return list(CaptureReader(Store(str(folder))))
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from harness.live import Live
 from harness.root import equal_shadow
 from harness.services import Services, open_services
 from loadtests.simulator import Answer, Silence
-from router.runs import OpenRuns
+from router.gateway.runs import OpenRuns
 from router.shadow import Shadows
 from tests.support.client import Client
 from tests.support.services import serving

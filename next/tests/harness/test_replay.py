@@ -21,7 +21,7 @@ from cutover.records import encode
 from harness import root
 from harness.config import CapturesTable, Settings, parse
 from harness.replay import Job, ReplayRefused, Summary, here, job_of, on_workers
-from router.captures import Reader, Store
+from router.captures import CaptureReader, Store
 from tests.flows.samples import SAMPLES
 from tests.support.stage import breaking, staged
 
@@ -62,7 +62,7 @@ def job(folder: Path, stack: str = "graph", *, part: str = "1/1", out: Path | No
 
 def replays(folder: Path) -> list[str]:
     """Return the exchanges of which a folder has a line of a replay, damage being none."""
-    reader = Reader(Store(str(folder)))
+    reader = CaptureReader(Store(str(folder)))
     found = [line.exchange for line in reader if line.role == "replay"]
     assert not reader.damage
     return sorted(found)
@@ -184,7 +184,7 @@ def test_the_command_prints_a_table_and_exits_by_it(captured: Path) -> None:
 def test_a_killed_replay_goes_on_and_repeats_nothing(captured: Path) -> None:
     """`kill -9` in the middle, `--follow`, more captures, and SIGTERM."""
     store = Store(str(captured))
-    [line] = [one for one in Reader(store) if one.exchange == "0" * 32]
+    [line] = [one for one in CaptureReader(store) if one.exchange == "0" * 32]
     wanted = 4 + 600
 
     def add(first: int, last: int) -> None:
@@ -215,7 +215,7 @@ def test_workers_of_dask_replay_files(captured: Path) -> None:
     """In processes of their own; what they count is added up."""
     dask = pytest.importorskip("distributed")
     store = Store(str(captured))
-    lines = list(Reader(store))
+    lines = list(CaptureReader(store))
     for number in range(4, 40):
         more = msgspec.structs.replace(lines[0], exchange=f"{number:032x}")
         store.add("chat", date(2026, 11, 28), encode(more) + b"\n")

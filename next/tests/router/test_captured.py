@@ -17,7 +17,7 @@ from harness.config import ConfigRefused, parse
 from harness.live import Live
 from harness.root import equal_shadow
 from loadtests.simulator import Answer, Cut
-from router.captures import Captures, Reader, Store
+from router.captures import CaptureReader, Captures, Store
 from router.shadow import Shadows
 from tests.router.test_endpoint import CHAT
 from tests.support.client import Client
@@ -56,7 +56,7 @@ class Capturing:
     @property
     def lines(self) -> list[RunRecord]:
         """What is stored."""
-        return list(Reader(Store(str(self.folder))))
+        return list(CaptureReader(Store(str(self.folder))))
 
 
 def client(**fields: Any) -> Client:

@@ -14,9 +14,9 @@ from cutover.errors import Failed, Left, Pause
 from cutover.records import EntryRecord, FrameRecord, PlayRecord, RunRecord, TapeRecord
 from harness import root
 from loadtests.simulator import Answer, Cut
-from router.captures import Captures, Reader, Redactor, Store
+from router.captures import CaptureReader, Captures, Redactor, Store
+from router.captures.replay import Part, Replay, Target, replayed
 from router.driver import Candidate
-from router.replay import Part, Replay, Target, replayed
 from rules.flows import FLOWS
 from tests.flows.samples import SAMPLES
 from tests.support.ask import ASK, Ask, Done, Said
@@ -69,7 +69,7 @@ async def replay(
     out.start()
     targets = {name: Target(FLOWS[name], candidates(name)) for name in FLOWS}
     work = Replay(stack, targets, root.equal, out, redactor, done=replayed(store, stack))
-    await work.run(Reader(store))
+    await work.run(CaptureReader(store))
     await out.aclose()
     assert not out.dropped
     return dict(work.counts)
@@ -100,7 +100,7 @@ async def test_either_stack_replays_every_flow_as_equal(
         counts = await replay(store, stack, redactor=redactor)
         assert counts == {"read": len(told), "equal": len(told)}
     assert stage.model_calls == asked
-    lines = [line for line in Reader(store) if line.role == "replay"]
+    lines = [line for line in CaptureReader(store) if line.role == "replay"]
     assert len(lines) == 2 * len(told)
     assert {(line.policy, line.served, line.tape) for line in lines} == {("play", served, None)}
 
@@ -141,7 +141,7 @@ async def test_what_ended_oddly_replays_as_equal(stage: Stage, tmp_path: Path, s
     assert kinds[5:] == ["Completed"] * len(PERSONAL)
     await put(store, REDACTOR, *told)
     assert await replay(store, stack, redactor=REDACTOR) == {"read": 8, "equal": 8}
-    lines = list(Reader(store))
+    lines = list(CaptureReader(store))
     assert sum(line.redacted for line in lines) >= 2 * len(PERSONAL)
     assert "john.doe@" not in str(lines)
 
@@ -157,7 +157,7 @@ async def test_what_is_counted_in_redacted_texts_is_no_difference(
     told = await stage.tell("pipeline", stage.request("pipeline", body), [served])
     await put(store, REDACTOR, told.exchange)
     assert await replay(store, stack, redactor=REDACTOR) == {"read": 1, "equal": 1}
-    assert [line.stack for line in Reader(store)] == [served, stack]
+    assert [line.stack for line in CaptureReader(store)] == [served, stack]
 
 
 # --- Stacks of a flow of our own
@@ -225,7 +225,7 @@ async def replay_asks(
         },
     )
     work = Replay("other", targets, root.equal, out, redactor, Part.of(part), done)
-    await work.run(Reader(store) if lines is None else lines)
+    await work.run(CaptureReader(store) if lines is None else lines)
     await out.aclose()
     return dict(work.counts)
 
@@ -241,7 +241,7 @@ async def test_what_a_stack_does_otherwise_is_seen(
     store = Store(str(tmp_path))
     await served_asks(store, 1)
     assert await replay_asks(store, stack) == {"read": 1, state: 1}
-    assert "example.com" not in "".join(map(str, Reader(store)))
+    assert "example.com" not in "".join(map(str, CaptureReader(store)))
 
 
 def damaged(**fields: Any) -> Callable[[RunRecord], RunRecord]:
@@ -282,7 +282,7 @@ async def test_what_cannot_be_replayed_is_counted(
     """It stops nothing: what stands beside it is replayed."""
     store = Store(str(tmp_path))
     await served_asks(store, 2)
-    first, second = Reader(store)
+    first, second = CaptureReader(store)
     assert await replay_asks(store, lines=[change(first), second]) == {
         "read": 2,
         reason: 1,
@@ -295,7 +295,7 @@ async def test_a_line_that_comes_late_completes_its_exchange(tmp_path: Path) -> 
     store = Store(str(tmp_path))
     heard = await ask(ASK, Ask("tea"), broken, curious)
     await put(store, None, heard.served)
-    lines = list(Reader(store))
+    lines = list(CaptureReader(store))
     assert [line.role for line in lines] == ["serving", "fallback"]
     for order, state in ((lines[::-1], "equal"), (lines, "replayed_before")):
         counts = await replay_asks(store, curious, lines=order, redactor=None)
@@ -309,7 +309,7 @@ async def test_parts_are_disjoint_and_make_the_whole(tmp_path: Path) -> None:
     counts = [await replay_asks(store, part=f"{number}/3") for number in (1, 2, 3)]
     assert all(one == {"read": one["equal"], "equal": one["equal"]} for one in counts)
     assert sum(one["equal"] for one in counts) == 30
-    reader = Reader(store)
+    reader = CaptureReader(store)
     assert sum(line.role == "replay" for line in reader) == 30
     assert not reader.damage
 
@@ -325,9 +325,9 @@ async def test_what_was_replayed_is_not_replayed_again(tmp_path: Path) -> None:
     """A process that was stopped goes on where its lines end."""
     store = Store(str(tmp_path))
     await served_asks(store, 9)
-    served = list(Reader(store))
+    served = list(CaptureReader(store))
     assert await replay_asks(store, lines=served[:4]) == {"read": 4, "equal": 4}
     assert await replay_asks(store) == {"read": 9, "replayed_before": 4, "equal": 5}
-    reader = Reader(store)
+    reader = CaptureReader(store)
     assert sum(line.role == "replay" for line in reader) == 9
     assert not reader.damage

@@ -19,8 +19,7 @@ from cutover.records import RecordDamaged
 from harness.root import equal_shadow
 from router.driver import Candidate
 from router.exchange import Served
-from router.idle import TURN_SECONDS, IdleGate
-from router.shadow import OVERHEAD_BYTES, QUEUE, Played, Shadows
+from router.shadow import OVERHEAD_BYTES, QUEUE, TURN_SECONDS, IdleGate, Played, Shadows
 from tests.support.ask import ASK, Ask, Done, Options, Said
 from tests.support.served import Heard, ask
 from tests.support.virtual_time import VirtualLoop

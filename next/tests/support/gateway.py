@@ -11,7 +11,7 @@ from cutover import Exchange
 from cutover.tape import Run
 from loadtests.simulator import Simulator
 from router.gateway import Gateway, GatewaySettings, Provider, open_connections
-from router.runs import OpenRuns
+from router.gateway.runs import OpenRuns
 from tests.support.services import serving
 
 

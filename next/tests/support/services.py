@@ -16,7 +16,7 @@ import uvicorn
 from cutover import Event, Request, StackFailed
 from cutover.tape import current_run
 from router.gateway import Gateway, GatewaySettings, open_connections
-from router.runs import OpenRuns, headers
+from router.gateway.runs import OpenRuns, headers
 from tests.support.ask import ASK
 
 

@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 from cutover import effect
 from cutover.errors import Completed, Failed
 from cutover.records import RunRecord, TapeRecord, encode
-from router.captures import Captures, Forgotten, Reader, Redactor, Store, forget
+from router.captures import CaptureReader, Captures, Redactor, Store, forget
+from router.captures.forget import Removed
 from tests.conftest import reachable
 from tests.router.captures.records import PLACES, SEEDS, entry, line, texts
 from tests.support.ask import ASK, Ask, Done, Said
@@ -87,10 +88,10 @@ async def test_lines_are_read_as_they_were_written(store: Store) -> None:
     assert (captures.written, captures.dropped) == (20, {})
     folders = [name.rpartition("/")[0] for name in store.names()]
     assert folders == ["flow=f0/date=2026-11-28", "flow=f1/date=2026-11-28"]
-    reader = Reader(store)
+    reader = CaptureReader(store)
     assert sorted(reader, key=lambda one: int(one.exchange[1:])) == records
     assert (reader.files, reader.lines, reader.damage) == (2, 20, {})
-    assert {one.flow for one in Reader(store, "f1")} == {"f1"}
+    assert {one.flow for one in CaptureReader(store, "f1")} == {"f1"}
 
 
 @pytest.mark.slow
@@ -109,7 +110,7 @@ def test_no_value_is_in_any_file(data: st.DataObject) -> None:
         captures = asyncio.run(write(store, *records))
         assert captures.written == len(PLACES)
         stored = b"".join(piece for name in store.names() for piece in store.pieces(name)).decode()
-        read = list(Reader(store))
+        read = list(CaptureReader(store))
     assert all(one.redacted for one in read)
     for seed in SEEDS.values():
         assert seed not in stored
@@ -121,7 +122,7 @@ async def test_batches_end_by_size(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     await write(store, *(line(exchange=f"e{n:02}", at=AT) for n in range(9)), batch_bytes=1000)
     assert len(store.names()) > 1
-    assert [one.exchange for one in Reader(store)] == [f"e{n:02}" for n in range(9)]
+    assert [one.exchange for one in CaptureReader(store)] == [f"e{n:02}" for n in range(9)]
 
 
 class Failing(Store):
@@ -181,7 +182,7 @@ async def test_what_cannot_be_redacted_is_not_stored(
     captures.line(line(exchange="good"))
     await captures.aclose()
     assert captures.dropped == {"redaction_failed": 1, "not_encodable": 1}
-    assert [one.exchange for one in Reader(captures.store)] == ["good"]
+    assert [one.exchange for one in CaptureReader(captures.store)] == ["good"]
     assert "john" not in caplog.text
 
 
@@ -205,7 +206,7 @@ async def test_a_served_exchange_and_its_shadow_are_two_lines(tmp_path: Path) ->
     played = await heard.shadow(lambda _: says(["one two"]))
     captures.played(heard.served, played)
     await captures.aclose()
-    serving, shadow = Reader(captures.store)
+    serving, shadow = CaptureReader(captures.store)
     assert (serving.role, serving.policy, serving.outcome) == ("serving", "live", Completed())
     assert (shadow.role, shadow.policy, shadow.outcome) == ("shadow", "play", Completed())
     assert serving.tape is not None
@@ -235,7 +236,7 @@ async def test_a_shadow_does_not_say_what_a_path_hides_on_the_tape(tmp_path: Pat
     captures.served(heard.served)
     captures.played(heard.served, await heard.shadow(greets))
     await captures.aclose()
-    serving, shadow = Reader(captures.store)
+    serving, shadow = CaptureReader(captures.store)
     assert serving.redacted
     assert texts(serving)[0] == texts(shadow)[0]
     assert all(word not in encode(one).decode() for one in (serving, shadow) for word in ("Bell",))
@@ -253,7 +254,7 @@ async def test_a_takeover_is_a_line_for_each_run(tmp_path: Path) -> None:
     heard = await ask(ASK, Ask("hello"), breaks, lambda _: says(["one", " two"]))
     captures.served(heard.served)
     await captures.aclose()
-    first, second = Reader(captures.store)
+    first, second = CaptureReader(captures.store)
     assert isinstance(first.outcome, Failed)
     assert (second.role, second.outcome) == ("fallback", Completed())
     assert first.served == second.served == second.stack
@@ -287,7 +288,7 @@ def test_damage_is_counted_and_the_rest_is_read(tmp_path: Path) -> None:
     store.add("chat", DAY, lines("e3", "g1") + b'no json\n{"a":1}\n' + later + lines("g2")[:-1])
     (tmp_path / "notes.txt").write_text("not mine")
     (tmp_path / "flow=chat" / "date=2026-11-28" / "x.jsonl.zst.tmp").write_bytes(b"half")
-    reader = Reader(store)
+    reader = CaptureReader(store)
     names = [one.exchange for one in reader]
     assert {"e3", "e4", "g1"} <= set(names)
     assert reader.damage == {"torn": 3, "foreign": 3, "duplicate": 1}
@@ -301,7 +302,7 @@ def test_several_frames_of_zstd_are_one_file(tmp_path: Path) -> None:
     one, two = (tmp_path / store.add("chat", DAY, lines(name)) for name in ("a", "b"))
     one.write_bytes(one.read_bytes() + two.read_bytes())
     two.unlink()
-    assert [record.exchange for record in Reader(store)] == ["a", "b"]
+    assert [record.exchange for record in CaptureReader(store)] == ["a", "b"]
 
 
 def test_a_growing_store_is_followed(store: Store) -> None:
@@ -309,7 +310,7 @@ def test_a_growing_store_is_followed(store: Store) -> None:
     stop, seen = threading.Event(), []
     rounds = iter([lambda: store.add("chat", DAY, lines("b", "c")), stop.set])
     store.add("chat", DAY, lines("a"))
-    for record in Reader(store).follow(stop, lambda _: next(rounds)()):
+    for record in CaptureReader(store).follow(stop, lambda _: next(rounds)()):
         seen.append(record.exchange)  # noqa: PERF401 - as they come
     assert seen == ["a", "b", "c"]
 
@@ -358,18 +359,18 @@ async def test_users_and_conversations_are_forgotten(store: Store) -> None:
         line(exchange="untouched", at=AT, flow="other"),
     ]
     await write(store, *records)
-    assert "u-1" not in [json.loads(one.request).get("user_id") for one in Reader(store)]
+    assert "u-1" not in [json.loads(one.request).get("user_id") for one in CaptureReader(store)]
     untouched = [name for name in store.names() if "flow=other" in name]
     chats = {("f0", "s-1"), ("f1", "s-1"), ("chat", "s-1")}
     dry = forget(store, {"u-1"}, chats, REDACTOR, dry_run=True)
-    assert len(list(Reader(store))) == 6
+    assert len(list(CaptureReader(store))) == 6
     done = forget(store, {"u-1"}, chats, REDACTOR)
     assert dry == done
     assert (done.lines, done.left) == (4, [])
     assert done.exchanges == {"by user", "by conversation", "by argument", "by address"}
-    assert {one.exchange for one in Reader(store)} == {"another", "untouched"}
+    assert {one.exchange for one in CaptureReader(store)} == {"another", "untouched"}
     assert set(untouched) <= set(store.names())
-    assert forget(store, {"u-1"}, chats, REDACTOR) == Forgotten()
+    assert forget(store, {"u-1"}, chats, REDACTOR) == Removed()
 
 
 def test_forgetting_names_what_it_cannot_read(tmp_path: Path) -> None:
@@ -378,7 +379,7 @@ def test_forgetting_names_what_it_cannot_read(tmp_path: Path) -> None:
     torn = store.add("chat", DAY, lines("a", request='{"id":"u-1"}'))
     (tmp_path / torn).write_bytes((tmp_path / torn).read_bytes()[:-5])
     kept = store.add("chat", DAY, b'{"old":"u-1"}\n{"old":"u-2"}\n')
-    assert forget(store, {"u-1"}) == Forgotten(1, 1, left=[torn])
+    assert forget(store, {"u-1"}) == Removed(1, 1, left=[torn])
     assert b"".join(store.pieces(kept)) == b'{"old":"u-2"}\n'
 
 
@@ -404,7 +405,7 @@ def kill(folder: Path, after: float, batch_seconds: float = 0.05) -> None:
     process.wait()
     offered += [one for one in map(str.split, process.stdout) if len(one) == 2]
     process.stdout.close()
-    reader = Reader(Store(str(folder)))
+    reader = CaptureReader(Store(str(folder)))
     numbers = sorted(int(one.exchange[1:]) for one in reader)
     assert reader.damage == {}
     assert numbers == list(range(len(numbers)))

@@ -8,7 +8,7 @@ import pytest
 from cutover.errors import Fenced, Paused, TapeMiss, WriteDiffers
 from router.gateway.app import Named, named, split_path
 from router.gateway.providers import Provider, outgoing_headers, target_of
-from router.gateway.refusals import Refusal, form_of, of_control, of_fault
+from router.gateway.refusals import CallRefused, form_of, of_control, of_fault
 
 RUN = "4f" * 16
 TRACE = f"00-{RUN}-00f067aa0ba902b7-01"
@@ -115,11 +115,11 @@ def test_a_provider_gets_its_own_key_and_never_the_gateways(
         (of_fault("ConnectError"), 502, "provider_unreachable", True),
         (of_fault("ReadTimeout"), 504, "provider_timeout", True),
         (of_fault("TimeoutError"), 504, "provider_timeout", True),
-        (Refusal(401, "wrong_key", "no"), 401, "wrong_key", False),
+        (CallRefused(401, "wrong_key", "no"), 401, "wrong_key", False),
     ],
 )
 def test_a_refusal_says_whether_to_try_again(
-    refusal: Refusal,
+    refusal: CallRefused,
     status: int,
     code: str,
     tried_again: bool,

@@ -24,7 +24,7 @@ from loadtests.simulator import Answer, Call, Simulator, SlowFirst
 from router.driver import Candidate
 from router.exchange import Served, finish
 from router.gateway import Gateway, GatewaySettings, Provider, open_connections
-from router.runs import OpenRuns
+from router.gateway.runs import OpenRuns
 from router.serve import serve
 from router.services import Address, Service, ServiceFlow, open_session
 from router.shadow import play

@@ -15,7 +15,7 @@ from cutover.errors import Completed, Failed, Left
 from cutover.tape import current_run
 from cutover.tape.run import Policy
 from router.gateway.effects import Effects
-from router.runs import OpenRuns
+from router.gateway.runs import OpenRuns
 
 pytestmark = pytest.mark.virtual
 

@@ -15,10 +15,10 @@ from cutover import Exchange, Request
 from cutover.errors import Completed
 from cutover.wire import find_dialect
 from harness.root import equal
-from router.captures import Captures, Reader, Redactor, Store
+from router.captures import CaptureReader, Captures, Redactor, Store
+from router.captures.replay import Replay, Target
 from router.driver import Candidate
 from router.exchange import Served, finish
-from router.replay import Replay, Target
 from router.serve import serve
 from router.services import Address, Service, ServiceFlow, open_session
 from router.services.flow import ServiceRequest
@@ -101,8 +101,8 @@ async def test_a_service_replays_from_the_tape(tmp_path: Path, app: App, state: 
         out.start()
         targets = {"bot": Target(FLOW, {"graph": candidate("graph", new)})}
         work = Replay("graph", targets, equal, out, redactor)
-        await work.run(Reader(store))
+        await work.run(CaptureReader(store))
         await out.aclose()
     assert work.counts == {"read": 1, state: 1}
     assert len(stage.sim.requests) == asked
-    assert "john.doe" not in str(list(Reader(store)))
+    assert "john.doe" not in str(list(CaptureReader(store)))

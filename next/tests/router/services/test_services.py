@@ -23,7 +23,7 @@ from harness.config import parse
 from harness.live import Live
 from harness.services import open_services
 from router import driver
-from router.runs import OpenRuns
+from router.gateway.runs import OpenRuns
 from router.services import Address, Service, ServiceFlow, ServiceRequest, open_session
 from tests.support.client import Client
 from tests.support.origin import Origin, Piece, Reply

@@ -1,0 +1,258 @@
+"""The edge: bodies within their limits, problems, streams in pieces, and other origins' pages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI
+from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cutover.errors import Failed, Refused
+from cutover.flow import ClientRequest
+from cutover.wire import comment
+
+CONTENT_TYPE = "application/problem+json"
+BODY_BYTES = 1 << 20
+"""Bytes of a request's body, where its path sets no other limit."""
+CLOSING = frozenset({408, 413})
+"""Statuses behind which the rest of a request is not read."""
+OVERLOADED = 503
+SHOWN = ("x-cutover-exchange", "x-cutover-assigned", "x-cutover-served", "retry-after")
+"""Headers of answers that pages of the configured origins may read."""
+_READS = frozenset({"GET", "HEAD", "OPTIONS"})
+SILENCE_SECONDS = 15.0
+"""Proxies take a stream that is silent for a minute, some for less, as dead."""
+SLOW_SECONDS = 30.0
+"""How long a client may take nothing of what is sent to it."""
+
+
+BODY_SECONDS = 60.0
+"""What a client may take to send its body; it takes no stream's place meanwhile."""
+
+
+# --- Requests
+
+
+async def read_body(receive: Receive, limit: int) -> bytes:
+    """Return a request's body of at most `limit` bytes.
+
+    Raises `Refused`: 400 for one cut short, 408 one that takes too long, 413 one too large.
+    """
+    pieces: list[bytes] = []
+    size, more = 0, True
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise Refused(400, "incomplete_body", "the body ended early")
+                pieces.append(message.get("body", b""))
+                size += len(pieces[-1])
+                if size > limit:
+                    raise Refused(413, "body_too_large", f"the body has more than {limit} bytes")
+                more = message.get("more_body", False)
+    except TimeoutError as error:
+        detail = f"the body has not come within {BODY_SECONDS:g} s"
+        raise Refused(408, "body_too_slow", detail) from error
+    return b"".join(pieces)
+
+
+async def client_request(
+    scope: Scope, receive: Receive, limits: Mapping[str, int]
+) -> ClientRequest:
+    """Return what a client sent.
+
+    Raises `Refused`: 400 for a body cut short, 408 one that takes too long, 413 one too large.
+    """
+    route = scope.get("route")
+    path = route.path if isinstance(route, Route) else scope["path"]
+    content = await read_body(receive, limits.get(path, BODY_BYTES))
+    query = scope["query_string"]
+    target = scope.get("raw_path", scope["path"].encode()) + (b"?" + query if query else b"")
+    return ClientRequest(
+        scope["method"],
+        path,
+        target.decode("latin-1"),
+        [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]],
+        content,
+        scope.get("path_params", {}),
+    )
+
+
+async def cancel_when_left(receive: Receive, task: asyncio.Task[Any]) -> None:
+    """Cancel a request's task when its client leaves."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    task.cancel()
+
+
+# --- Problems
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The body; `code` is stable, for programs. It never holds an exception's text."""
+
+    title: str
+    status: int
+    code: str
+    detail: str = ""
+
+    def encode(self) -> bytes:
+        """Return the body as JSON."""
+        return msgspec.json.encode(self)
+
+    def response(self) -> Response:
+        """Return the whole response."""
+        headers = {"retry-after": "1"} if self.status == OVERLOADED else {}
+        if self.status in CLOSING:
+            headers["connection"] = "close"
+        return Response(self.encode(), self.status, headers, CONTENT_TYPE)
+
+
+def problem(status: int, code: str, detail: str = "") -> Problem:
+    """Return a problem with the title of its status."""
+    return Problem(HTTPStatus(status).phrase, status, code, detail)
+
+
+def refused(error: Refused) -> Problem:
+    """Return a flow's own refusal."""
+    return problem(error.status, error.code, error.detail)
+
+
+def not_served(failed: Failed) -> Problem:
+    """Return the problem of a request that no stack served: 503 where the world is to blame."""
+    return problem(503 if failed.blame == "world" else 500, failed.code)
+
+
+async def respond(send: Send, answer: Problem) -> None:
+    """Send a problem as the whole response."""
+    response = answer.response()
+    head = {"status": response.status_code, "headers": response.raw_headers}
+    await send({"type": "http.response.start", **head})
+    await send({"type": "http.response.body", "body": response.body})
+
+
+# --- Streams
+
+
+class ResponseBody:
+    """Sends pieces one after the other.
+
+    async with body.open(comments=True):    # where comments may stand between pieces
+        await body.send(piece)              # and `end` behind the last
+
+    The block raises TimeoutError for a client that takes nothing for `SLOW_SECONDS`.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._loop = asyncio.get_running_loop()
+        self._one = asyncio.Lock()
+        self._sent = self._loop.time()
+        self._waiting = False
+        self._limit = asyncio.timeout(None)
+        self._watch: asyncio.TimerHandle | None = None
+
+    async def send(self, piece: bytes) -> None:
+        """Send a piece, and wait until the client has taken enough of those before."""
+        await self._next({"type": "http.response.body", "body": piece, "more_body": True})
+
+    async def end(self) -> None:
+        """End the body."""
+        await self._next({"type": "http.response.body", "body": b""})
+
+    async def _next(self, message: Message) -> None:
+        async with self._one:
+            self._sent, self._waiting = self._loop.time(), True
+            await self._send(message)
+            self._waiting = False
+
+    @asynccontextmanager
+    async def open(self, *, comments: bool) -> AsyncIterator[None]:
+        """Send a comment whenever the block has sent nothing for `SILENCE_SECONDS`.
+
+        The pieces are awaited by the caller's own task all the while: only sending is shared.
+        """
+        beating = asyncio.create_task(self._beat()) if comments else None
+        self._watch_until(self._sent + SLOW_SECONDS)
+        try:
+            async with self._limit:
+                yield
+        finally:
+            if self._watch is not None:
+                self._watch.cancel()
+            if beating is not None:
+                beating.cancel()
+
+    def _watch_until(self, due: float) -> None:
+        """Look again when it is due: a time limit for each piece costs as much as its sending."""
+        self._watch = self._loop.call_at(due, self._check)
+
+    def _check(self) -> None:
+        now = self._loop.time()
+        due = (self._sent if self._waiting else now) + SLOW_SECONDS
+        if due > now:
+            self._watch_until(due)
+        else:
+            self._limit.reschedule(now)
+
+    async def _beat(self) -> None:
+        due = self._sent + SILENCE_SECONDS
+        try:
+            while True:
+                await asyncio.sleep(due - self._loop.time())
+                if self._sent + SILENCE_SECONDS <= due:
+                    await self.send(comment("keep-alive"))
+                due = self._sent + SILENCE_SECONDS
+        except OSError:
+            return  # the client has gone: who sends the next piece finds out
+
+
+# --- Pages of other origins
+
+
+def guard(app: FastAPI, origins: Collection[str]) -> None:
+    """Let pages of `origins` use the application ("*": of all), and refuse those of others."""
+    app.add_middleware(_OwnOrigin, origins=frozenset(origins))
+    if origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(origins),
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=list(SHOWN),
+        )
+
+
+class _OwnOrigin:
+    """Refuses requests that a page of another origin makes a browser send, but for reading.
+
+    Browsers send such a request without asking first where its media type is text; programs that
+    are no browsers send no `Origin`.
+    """
+
+    def __init__(self, app: ASGIApp, origins: frozenset[str]) -> None:
+        self._app, self._origins = app, origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] not in _READS and self._foreign(scope):
+            detail = "pages of this origin may not use this server: see [server] origins"
+            await problem(403, "foreign_origin", detail).response()(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _foreign(self, scope: Scope) -> bool:
+        headers = Headers(scope=scope)
+        origin = headers.get("origin")
+        if origin is None or {origin, "*"} & self._origins:
+            return False
+        return origin.partition("://")[2] != headers.get("host")
