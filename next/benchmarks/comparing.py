@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 from deepdiff import DeepDiff
 
-from compare.difference import Pair
-from compare.differences import differences
+from compare.differences import Pair, differences
 from cutover.errors import Completed
 from cutover.flow import Flow
 from cutover.records import EntryRecord, FrameRecord, PlayRecord, RunRecord, TapeRecord

@@ -7,9 +7,8 @@ from typing import Any, Final, Literal, cast
 
 import msgspec
 
-from compare.difference import Pair
-from compare.differences import Comparison
-from compare.reading import DAMAGED
+from compare.differences import Comparison, Pair
+from compare.differences.runs import DAMAGED
 from compare.report.streams import Exemplar, exemplar
 from compare.rows import End, ExchangeRow, PairRow, State
 from cutover.errors import Failed, Left

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 import pandas as pd
 
-from compare.difference import Difference
+from compare.differences import Difference
 
 State = Literal["equal", "different", "not_compared"]
 

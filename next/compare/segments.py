@@ -1,8 +1,7 @@
 """Maps captures by processes or by workers of Dask: the same rows either way.
 
-A pass over the heads of all lines says which files an exchange is in. A share is some exchanges;
-whoever has it reads the files in which their lines are, and holds these. So a file is read once for
-its heads, and once for each share with lines in it: those of a shadow stand in the file of its
+A pass over the heads of all lines says which files an exchange is in. Then each batch of exchanges
+is read from the files that hold its lines, and held: those of a shadow stand in the file of its
 exchange or the next, those of a replay in one or two others.
 """
 
@@ -17,11 +16,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-SHARE_EXCHANGES: Final = 500
+BATCH_EXCHANGES: Final = 500
 Map = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 
 
-class Head(msgspec.Struct, frozen=True):
+class LineHead(msgspec.Struct, frozen=True):
     """What of a line says whose it is."""
 
     exchange: str
@@ -31,15 +30,15 @@ class Head(msgspec.Struct, frozen=True):
     v: int = 1
 
 
-class Share(NamedTuple):
+class Batch(NamedTuple):
     """Exchanges, and the files in which their lines are."""
 
     exchanges: frozenset[str]
     files: tuple[str, ...]
 
 
-def shares(heads: Iterable[tuple[str, Sequence[Head]]], since: int, until: int) -> list[Share]:
-    """Return the shares of the exchanges that began in a time, in microseconds since 1970.
+def batches(heads: Iterable[tuple[str, Sequence[LineHead]]], since: int, until: int) -> list[Batch]:
+    """Return batches of the exchanges that began in a time, in microseconds since 1970.
 
     `heads` are those of each file; the line of the run that served first says when.
     """
@@ -50,9 +49,9 @@ def shares(heads: Iterable[tuple[str, Sequence[Head]]], since: int, until: int) 
                 began[head.exchange] = head.at
             files.setdefault(head.exchange, {})[name] = None
     chosen = [one for one in files if since <= began[one] < until]
-    starts = range(0, len(chosen), SHARE_EXCHANGES)
-    parts = (chosen[at : at + SHARE_EXCHANGES] for at in starts)
-    return [Share(frozenset(one), tuple({f: None for e in one for f in files[e]})) for one in parts]
+    starts = range(0, len(chosen), BATCH_EXCHANGES)
+    parts = (chosen[at : at + BATCH_EXCHANGES] for at in starts)
+    return [Batch(frozenset(one), tuple({f: None for e in one for f in files[e]})) for one in parts]
 
 
 @contextmanager

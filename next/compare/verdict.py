@@ -11,14 +11,6 @@ import msgspec
 Label = Literal["equal", "different", "incomplete", "nothing", "unreadable"]
 """`incomplete`: what was compared is equal, but more is lost than `LOST_AT_MOST`; `nothing`: no
 pair; `unreadable`: most of what there is cannot be read."""
-STATUS: Final[dict[Label, int]] = {
-    "equal": 0,
-    "different": 1,
-    "nothing": 3,
-    "incomplete": 4,
-    "unreadable": 4,
-}
-"""Exit statuses."""
 LOST_AT_MOST: Final = 0.01
 """The share of pairs that may be missing or damaged where the rest is called equal."""
 CONFIDENCE: Final = 0.95
@@ -33,7 +25,7 @@ class Verdict(msgspec.Struct, frozen=True):
     @property
     def status(self) -> int:
         """The exit status of the command."""
-        return STATUS[self.label]
+        return {"equal": 0, "different": 1, "nothing": 3}.get(self.label, 4)
 
 
 class Read(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,12 +12,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from compare.differences import differences
+from compare.differences import NONE, Rules, differences, read_rules
 from compare.pairs import Rows, rows_of
-from compare.report.document import compared_with, make_report
-from compare.report.files import files, read_report, summary
-from compare.rules import NONE, Rules, read_rules
-from compare.segments import Head, Map, Share, shares, workers
+from compare.report.document import compared_with, files, make_report, read_report, summary
+from compare.segments import Batch, LineHead, Map, batches, workers
 from compare.verdict import Read
 from compare.waivers import read_waivers
 from cutover.errors import CutoverError, Failed, Outcome, Unusable
@@ -57,12 +55,12 @@ class Job:
     rules: Rules
     aa: bool
 
-    def lines(self, file: str, damage: Counter[str]) -> Iterator[tuple[Head, bytes]]:
+    def lines(self, file: str, damage: Counter[str]) -> Iterator[tuple[LineHead, bytes]]:
         """Yield the lines of a file of `files`; count what cannot be read."""
         place, _, name = file.partition(" ")
         for line in file_lines(Store(self.captures[int(place)]), name, damage):
             try:
-                yield decode(line, Head), line
+                yield decode(line, LineHead), line
             except RecordDamaged:
                 damage["foreign"] += 1
 
@@ -136,47 +134,47 @@ def compare_captures(job: Job, since: int, until: int, mapped: Map) -> tuple[Row
     """
     files, rows, damage = job.files, Rows(), Counter[str]()
     parts = [files[at : at + FILES_AT_ONCE] for at in range(0, len(files), FILES_AT_ONCE)]
-    heads: list[tuple[str, list[Head]]] = []
+    heads: list[tuple[str, list[LineHead]]] = []
     for some, damaged in mapped(partial(_heads, job), parts):
         heads += some
         damage += damaged
-    for some, damaged in mapped(partial(_rows, job), shares(heads, since, until)):
+    for some, damaged in mapped(partial(_rows, job), batches(heads, since, until)):
         rows.add(some)
         damage += damaged
     lines = sum(len(one) for _, one in heads)
     return rows, Read(files=len(files), lines=lines, damage=dict(damage))
 
 
-def _heads(job: Job, files: Sequence[str]) -> tuple[list[tuple[str, list[Head]]], Counter[str]]:
+def _heads(job: Job, files: Sequence[str]) -> tuple[list[tuple[str, list[LineHead]]], Counter[str]]:
     """Return the heads of all lines of some files, and what cannot be read."""
     damage: Counter[str] = Counter()
     return [(one, [head for head, _ in job.lines(one, damage)]) for one in files], damage
 
 
-def _rows(job: Job, share: Share) -> tuple[Rows, Counter[str]]:
+def _rows(job: Job, batch: Batch) -> tuple[Rows, Counter[str]]:
     """Return the rows of some exchanges; what their heads did not show is damage."""
     damage: Counter[str] = Counter()
     flows = {name: flow_of(name, job.settings) for name in job.settings.flows}
     compare = partial(differences, rules=job.rules)
-    return rows_of(_records(job, share, damage), flows, compare, aa=job.aa), damage
+    return rows_of(_records(job, batch, damage), flows, compare, aa=job.aa), damage
 
 
-def _records(job: Job, share: Share, damage: Counter[str]) -> Iterator[RunRecord]:
+def _records(job: Job, batch: Batch, damage: Counter[str]) -> Iterator[RunRecord]:
     seen: set[tuple[str, str, str]] = set()
     # The newest first: a stack that was mended is replayed again, and that run counts.
-    for file in sorted(share.files, key=lambda one: one.rpartition("/")[2], reverse=True):
+    for file in sorted(batch.files, key=lambda one: one.rpartition("/")[2], reverse=True):
         for head, line in job.lines(file, Counter()):
             run = head.exchange, head.role, head.stack
             if run in seen:
                 damage["duplicate"] += 1
-            elif head.exchange in share.exchanges:
+            elif head.exchange in batch.exchanges:
                 seen.add(run)
                 try:
                     yield decode(line, RunRecord)
                 except RecordDamaged:
                     damage["foreign"] += 1
     # Files may go between the first pass and this one.
-    damage["foreign"] += len(share.exchanges - {exchange for exchange, _, _ in seen})
+    damage["foreign"] += len(batch.exchanges - {exchange for exchange, _, _ in seen})
 
 
 def compare_recordings(

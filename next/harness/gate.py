@@ -16,10 +16,9 @@ import typer
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from compare.gate import Decision, Terms, Verdict, decide, planned
 from compare.pairs import exchange_rows
-from compare.ramp import ALL, Plan, ramp
-from compare.report.files import read_report
+from compare.report.document import read_report
+from compare.rollout import ALL, Decision, RampPlan, Scope, Verdict, decide, planned, ramp
 from compare.rows import frame
 from compare.verdict import LOST_AT_MOST
 from effects import feedback
@@ -93,7 +92,7 @@ def findings(report: Path, flow: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class FileRollout:
-    """A flow's share in a configuration file (`compare.ramp.Rollout`)."""
+    """A flow's share in a configuration file (`compare.rollout.ramp.Rollout`)."""
 
     captures: str
     path: Path
@@ -151,7 +150,7 @@ class FileRollout:
         percent, now = self.percent() if share is None else share, round(self.clock() * _SECOND_US)
         rows, held = exchanges(settings, self.captures, self.flow, since)
         held += findings(self.report, self.flow) if self.report else []
-        return decide(rows, Terms(self.flow, percent / ALL, config, now, since), held)
+        return decide(rows, Scope(self.flow, percent / ALL, config, now, since), held)
 
 
 def carry_out(
@@ -168,7 +167,7 @@ def carry_out(
         shares = tuple(map(float, steps.split(",")))
     except ValueError:
         shares = ()
-    settings, plan = load(rollout.path), Plan(shares, *hours)
+    settings, plan = load(rollout.path), RampPlan(shares, *hours)
     if wrong := plan.problems():
         raise typer.BadParameter("; ".join(wrong))
     problems = []

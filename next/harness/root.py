@@ -14,8 +14,7 @@ from typing import Any
 from fastapi import FastAPI
 from sqlalchemy.exc import SQLAlchemyError
 
-from compare.difference import Pair
-from compare.differences import differences
+from compare.differences import Pair, differences
 from cutover import Stack
 from cutover.errors import CutoverError
 from cutover.flow import Flow

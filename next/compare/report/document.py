@@ -1,10 +1,14 @@
-"""The report as one document: what pandas counts over the rows of pairs and of exchanges."""
+"""The report: what pandas counts over the rows of pairs and of exchanges, and its files.
+
+HTML for people, Markdown for a pull request, JSON and JUnit for CI.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
+from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 import msgspec
@@ -12,12 +16,13 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from compare.difference import SLIGHT, Difference, Kind
+from compare.differences import SLIGHT, Difference, Kind
 from compare.report.page import render, visible
 from compare.report.streams import Exemplar
 from compare.rows import ExchangeRow, PairRow, frame
 from compare.verdict import Read, Verdict, at_most, decide
 from compare.waivers import Standing, Waiver
+from cutover.errors import Unusable
 
 LEAST: Final = 20
 """No share and no percentile is said of fewer."""
@@ -63,7 +68,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind
     title: str
     pairs: Share
-    values: tuple[tuple[str | None, str | None], ...]
+    values: tuple[tuple[str | None, ...], ...]
     consequences: dict[str, int]
     set_up: bool = False
     waiver: Waiver | None = None
@@ -107,7 +112,7 @@ class Times(msgspec.Struct, frozen=True):
         return cls(len(known), float(p50), float(p95))
 
 
-class Served(msgspec.Struct, frozen=True, kw_only=True):
+class StackServed(msgspec.Struct, frozen=True, kw_only=True):
     """What clients had of the exchanges of a flow that were assigned to a stack.
 
     `failures` by code include those behind which the other stack took over.
@@ -131,7 +136,7 @@ class Skipped(msgspec.Struct, frozen=True):
     exchanges: int
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class CauseChange(msgspec.Struct, frozen=True, kw_only=True):
     """A cause in two reports; `p` is Fisher's exact test of both shares."""
 
     id: str
@@ -154,13 +159,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     flows: tuple[FlowPairs, ...]
     causes: tuple[Cause, ...]
     causes_left_out: int
-    served: tuple[Served, ...]
+    served: tuple[StackServed, ...]
     not_compared: tuple[Skipped, ...]
     left_out: tuple[Skipped, ...]
     read: Read
     unused_waivers: tuple[str, ...]
     exemplars: tuple[Exemplar, ...] = ()
-    changes: tuple[Change, ...] = ()
+    changes: tuple[CauseChange, ...] = ()
     v: Literal[1] = 1
 
 
@@ -262,12 +267,9 @@ def _title(one: Difference) -> str:
     return visible(f"{named} at {one.path}" if one.path else named).replace("`", "'")
 
 
-def _sample(one: Difference) -> tuple[str | None, str | None]:
-    return _short(one.legacy), _short(one.graph)
-
-
-def _short(value: str | None) -> str | None:
-    return value if value is None or len(value) <= _VALUE else f"{value[:_VALUE]}…"
+def _sample(one: Difference) -> tuple[str | None, ...]:
+    both = one.legacy, one.graph
+    return tuple(f"{value[:_VALUE]}…" if value and len(value) > _VALUE else value for value in both)
 
 
 def _lapsed(cause: Cause) -> str:
@@ -309,10 +311,10 @@ def _flows(compared: Any) -> Iterator[FlowPairs]:
         )
 
 
-def _served(rows: Sequence[ExchangeRow]) -> Iterator[Served]:
+def _served(rows: Sequence[ExchangeRow]) -> Iterator[StackServed]:
     for (flow, assigned), group in frame(rows).groupby(["flow", "assigned"]):
         taken_over = group["failed_behind"] != ""
-        yield Served(
+        yield StackServed(
             flow=str(flow),
             assigned=str(assigned),
             exchanges=len(group),
@@ -353,7 +355,7 @@ def compared_with(report: Report, older: Report) -> Report:
         table = np.array([[share.count, share.of - share.count] for share in (was, is_)])
         p = float(stats.fisher_exact(table).pvalue)
         state, where = _state(was, is_, p), {"id": id_, "flow": one.flow, "title": one.title}
-        changes.append(Change(**where, before=was, now=is_, p=p, state=state))
+        changes.append(CauseChange(**where, before=was, now=is_, p=p, state=state))
     changes.sort(key=lambda one: (one.state == "same", one.p, one.id))
     return msgspec.structs.replace(report, changes=tuple(changes))
 
@@ -364,3 +366,29 @@ def _state(was: Share, now: Share, p: float) -> Literal["new", "gone", "more", "
     if p >= 0.05:  # noqa: PLR2004 - the usual level; the page shows p
         return "same"
     return "more" if now.count * was.of > was.count * now.of else "less"
+
+
+def read_report(path: Path) -> Report:
+    """Return the report in a `report.json`, or in a folder's; raises `Unusable`."""
+    try:
+        content = (path / "report.json" if path.is_dir() else path).read_bytes()
+        return msgspec.json.decode(content, type=Report)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise Unusable(where=path, reason=str(error)) from error
+
+
+def files(report: Report) -> Mapping[str, bytes]:
+    """Return the content of each file by its name."""
+    templates = ("report.html", "report.md", "junit.xml")
+    pages = {name: render(f"{name}.j2", report=report) for name in templates}
+    schema = msgspec.json.encode(msgspec.json.schema(Report))
+    return {
+        **{name: page.encode("utf-8", "replace") for name, page in pages.items()},
+        "report.json": msgspec.json.format(msgspec.json.encode(report)),
+        "report.schema.json": msgspec.json.format(schema),
+    }
+
+
+def summary(report: Report) -> str:
+    """Return the verdict, the heaviest causes and what to do next, for a terminal."""
+    return render("summary.txt.j2", report=report).strip()

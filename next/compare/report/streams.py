@@ -9,11 +9,10 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from compare.difference import Pair
-from compare.differences import HELD_US
-from compare.reading import read_run
+from compare.differences import HELD_US, Pair
+from compare.differences.runs import read_run
+from compare.differences.values import common
 from compare.rows import PairRow
-from compare.values import common
 from cutover.flow import Flow
 from cutover.records import RunRecord, TapeRecord
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from compare.rollout.statistics import Bools, Codes
 from compare.rows import ExchangeRow
-from compare.statistics import Bools, Codes
 
 HOUR_US = 3_600_000_000
 

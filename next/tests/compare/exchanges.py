@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pytest
 
-from compare.difference import Pair
+from compare.differences import Pair
 from cutover import CutoverError, Event, Exchange, Request, Stack, effect
 from cutover.flow import Flow
 from cutover.wire import AnswerHead, End, Piece, find_dialect

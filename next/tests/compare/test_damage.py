@@ -12,8 +12,7 @@ from typing import Any, Literal
 import pytest
 from msgspec.structs import replace
 
-from compare.difference import Pair
-from compare.differences import differences
+from compare.differences import Pair, differences
 from compare.pairs import rows_of
 from compare.rows import PairRow
 from cutover.flow import Flow
@@ -125,7 +124,7 @@ DAMAGES: dict[str, tuple[Change, Right]] = {
         lambda pair: tape(lambda _: TapeRecord())(both(played(plays=()))(pair)), "left_out"),
     "an effect that is not on the tape": (
         tape(lambda one: TapeRecord(one.entries, ("store.put",))), "left_out"),
-    "an entry that nobody has read": (
+    "an entry that is not read": (
         tape(lambda one: TapeRecord((*one.entries, OPEN))), "equal"),
 }
 # fmt: on

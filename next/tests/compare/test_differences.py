@@ -8,10 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from compare.difference import Difference, Pair
-from compare.differences import HELD_US, Comparison, differences
-from compare.rules import NONE, Rules
-from compare.values import MOST_ALIGNED, MOST_BYTES
+from compare.differences import HELD_US, NONE, Comparison, Difference, Pair, Rules, differences
+from compare.differences.values import MOST_ALIGNED, MOST_BYTES
 from cutover.errors import Completed, Failed, Outcome, Pause, Refusal
 from cutover.flow import Flow
 from cutover.records import EntryRecord, FrameRecord, ItemRecord, PlayRecord, RunRecord, TapeRecord

@@ -7,8 +7,7 @@ import random
 import msgspec
 import pytest
 
-from compare.difference import Pair
-from compare.differences import AT_ONCE, differences
+from compare.differences import AT_ONCE, Pair, differences
 from cutover.records import FrameRecord
 from tests.compare.exchanges import ALL, SERVICES, Name, run
 from tests.compare.variations import varied

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from compare.gate import Decision, Terms, Verdict, decide
+from compare.rollout import Decision, Scope, Verdict, decide
 from compare.rows import frame
 from tests.compare.drawn import HOUR_US, Drawn
 
@@ -181,7 +181,7 @@ def decided(case: Case) -> Decision:
     share = first.share if isinstance(first, Drawn) else 0.05 if len(first) == 400 else 0.5
     now = int(rows["at"].max()) if len(rows) else 0
     terms: dict[str, Any] = {"flow": "chat", "share": share, "config": "now", "now": now}
-    return decide(rows, Terms(**terms | case.terms), case.findings)
+    return decide(rows, Scope(**terms | case.terms), case.findings)
 
 
 @pytest.mark.filterwarnings("ignore:The behavior of DataFrame concatenation")
@@ -199,7 +199,7 @@ def test_the_verdict_has_its_reason(case: Case) -> None:
 def test_evidence_is_clustered_by_user_where_one_is_known() -> None:
     """Without one, exchanges stand for themselves, and the decision says how many."""
     rows = EQUAL.frame()
-    terms = Terms("chat", 0.5, "now", int(rows["at"].max()))
+    terms = Scope("chat", 0.5, "now", int(rows["at"].max()))
     known, unknown = decide(rows, terms), decide(replace(EQUAL, known=False).frame(), terms)
     assert (known.unit, known.loose, known.arms["graph"].units) == ("user_id", 0, 763)
     assert (unknown.unit, unknown.loose) == ("", 8_000)
@@ -211,7 +211,7 @@ def test_users_with_exchanges_of_both_stacks_are_no_units() -> None:
     rows = Drawn(users=1_000_000).frame()
     rows["unit"] = np.arange(len(rows)) // 10
     rows["unit"] = "user " + rows["unit"].astype(str)
-    decision = decide(rows, Terms("chat", 0.5, "now", int(rows["at"].max())))
+    decision = decide(rows, Scope("chat", 0.5, "now", int(rows["at"].max())))
     assert decision.verdict == "promote"
     assert decision.loose >= 7_900
 
@@ -220,10 +220,10 @@ def test_how_long_it_takes_is_said_at_the_rate_of_the_last_day() -> None:
     """100 an hour, and none once nothing has come for a day."""
     rows = Drawn(exchanges=2_400, users=600, share=0.1).frame()
     now = int(rows["at"].max())
-    decision = decide(rows, Terms("chat", 0.1, "now", now))
+    decision = decide(rows, Scope("chat", 0.1, "now", now))
     hours = decision.missing / 100
     assert f"about {hours:.0f} h at today's rate of 100 an hour" in decision.next
-    later = decide(rows, Terms("chat", 0.1, "now", now + 25 * HOUR_US))
+    later = decide(rows, Scope("chat", 0.1, "now", now + 25 * HOUR_US))
     assert "none came in the last 24 hours" in later.next
 
 

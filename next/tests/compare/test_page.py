@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from compare.gate import Terms, decide
 from compare.report.page import render
+from compare.rollout import Scope, decide
 from harness.cli import cli
 from tests.compare.captured import captured, some_differ
 from tests.compare.drawn import Drawn
@@ -102,7 +102,7 @@ def test_a_page_of_the_gate_fits_and_hostile_text_is_inert(
 ) -> None:
     """Also a long name, and what a stack calls its failure."""
     rows = Drawn(behind=0.5).frame(code="<script>owned()</script>", unit_kind="user" * 40)
-    decision = decide(rows, Terms("chat", 0.5, "now", int(rows["at"].max())))
+    decision = decide(rows, Scope("chat", 0.5, "now", int(rows["at"].max())))
     (folder / "gate.html").write_text(render("gate.html.j2", decision=decision))
     seen, said = look(url, folder, width, page="gate.html")
     assert (seen["over"], seen["wide"], said) == (0, [], [])

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from compare.difference import Difference, Pair
-from compare.differences import Comparison
+from compare.differences import Comparison, Difference, Pair
 from compare.pairs import Rows, exchange_rows, paired, rows_of
 from cutover.errors import Completed, Failed, Left, Outcome, Pause, Refusal
 from cutover.flow import Flow

@@ -6,8 +6,7 @@ from typing import get_args
 
 import pytest
 
-from compare.difference import SLIGHT, Difference, Kind
-from compare.differences import AT_ONCE, differences
+from compare.differences import AT_ONCE, SLIGHT, Difference, Kind, differences
 from harness.root import equal_shadow
 from tests.compare.exchanges import ALL, flow_of, run
 from tests.compare.planted import ROWS

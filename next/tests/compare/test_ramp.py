@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
-from compare.gate import Arm, Decision, Verdict, planned
-from compare.ramp import LOOK_SECONDS, Plan, ramp
+from compare.rollout import LOOK_SECONDS, Arm, Decision, RampPlan, Verdict, planned, ramp
 
-PLAN = Plan((1, 5, 25, 50, 100), least_hours=1, most_hours=24)
+PLAN = RampPlan((1, 5, 25, 50, 100), least_hours=1, most_hours=24)
 
 
 def decision(verdict: Verdict, missing: int = 0) -> Decision:
@@ -45,7 +44,7 @@ class Simulated:
     decisions: Sequence[Decision | OSError]
     share: float = 0.0
     by_hand: tuple[int, float] = (-1, 0.0)
-    """The look at which somebody else writes a share."""
+    """The look at which a share is written by hand."""
     log: list[str] = field(default_factory=list)
     minutely: int = 60_000
     """Exchanges that come in a minute."""

@@ -13,9 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compare.difference import Difference, Pair
-from compare.report.document import Report, Share, compared_with, make_report
-from compare.report.files import files, read_report, summary
+from compare.differences import Difference, Pair
+from compare.report.document import (
+    Report,
+    Share,
+    compared_with,
+    files,
+    make_report,
+    read_report,
+    summary,
+)
 from compare.report.page import visible
 from compare.report.streams import Cell, SideBySide, exemplar, words
 from compare.rows import ExchangeRow, PairRow

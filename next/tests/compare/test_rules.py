@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from compare.rules import read_rules
+from compare.differences import read_rules
 from cutover.errors import Unusable
 from tests.compare.test_differences import DONE, brief, compared, noted, run, said
 

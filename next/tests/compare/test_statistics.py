@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from compare import statistics
-from compare.statistics import Interval, Sample
+from compare.rollout import statistics
+from compare.rollout.statistics import Interval, Sample
 from tests.compare.drawn import Drawn
 
 
@@ -122,7 +122,7 @@ EQUAL = {
     ("rollouts", "looks"), [(100, 2), pytest.param(2_000, 50, marks=pytest.mark.nightly)]
 )
 def test_equal_stacks_are_seldom_rolled_back(name: str, rollouts: int, looks: int) -> None:
-    """At most 1 %, whoever writes, and however often it is looked: 5 % in a plan of five steps."""
+    """At most 1 %, however often it is looked: 5 % in a plan of five steps."""
     rolled_back = 0
     for seed in range(rollouts):
         drawn = replace(EQUAL[name], seed=seed)

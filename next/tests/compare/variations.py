@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from compare.difference import Pair
+from compare.differences import Pair
 from cutover.flow import Flow, Frame
 from cutover.records import FrameRecord, PlayRecord, RunRecord
 

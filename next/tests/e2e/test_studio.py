@@ -285,7 +285,7 @@ async def test_an_interrupt_is_resumed(
 def test_a_missing_file_that_is_named_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server does not start on a database that nobody meant."""
+    """The server does not start on another database than the one that is meant."""
     monkeypatch.setenv("CUTOVER_CONFIG", str(tmp_path / "cutovr.toml"))
     with pytest.raises(ConfigRefused, match=r"cutovr\.toml: no such file, but CUTOVER_CONFIG"):
         studio.settings()

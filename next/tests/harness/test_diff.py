@@ -14,8 +14,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from compare.report.document import Report
-from compare.report.files import read_report
+from compare.report.document import Report, read_report
 from cutover.records import RunRecord, encode
 from harness.cli import cli
 from router.captures import CaptureReader, Store

@@ -16,10 +16,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from compare.difference import Difference, Kind
-from compare.gate import Decision
-from compare.report.document import make_report
-from compare.report.files import files
+from compare.differences import Difference, Kind
+from compare.report.document import files, make_report
+from compare.rollout import Decision
 from compare.rows import PairRow, State
 from compare.verdict import Read
 from cutover import Event, Request, Stack

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from compare.values import readable
+from compare.differences.values import readable
 from cutover.chat_form import encode
 from cutover.errors import Completed, CutoverError, Outcome, Pause
 from cutover.flow import Flow, Frame
@@ -36,7 +36,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RunCall:
     """A call of a run: `entry` is its place on the tape, None where no entry answered it.
 
     `result` is what the entry that answered it came back with.
@@ -74,7 +74,7 @@ class Reading:
     annotations: dict[str, Any] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
     pieces: int = 0
-    calls: list[Call] = field(default_factory=list)
+    calls: list[RunCall] = field(default_factory=list)
     unstored: set[str] = field(default_factory=set)
     ended: int = 0
     paced: bool = True
@@ -173,7 +173,7 @@ def _read_calls(line: RunRecord, tape: TapeRecord, reading: Reading) -> None:
     for play in line.plays:
         if play.entry is None:
             if play.how == "nearest" and play.canonical is not None:  # the tape has none like it
-                reading.calls.append(Call(play.name, play.canonical, newest))
+                reading.calls.append(RunCall(play.name, play.canonical, newest))
             elif not (play.name == HUMAN_ANSWER and isinstance(line.outcome, Pause)):
                 reading.unstored.add(play.name)
             continue
@@ -184,4 +184,4 @@ def _read_calls(line: RunRecord, tape: TapeRecord, reading: Reading) -> None:
         newest = max(newest, entry.at)
         asked = entry.canonical if play.canonical is None else play.canonical
         result = b"".join(item.data for item in entry.items)
-        reading.calls.append(Call(play.name, asked, entry.at, entry.writes, play.entry, result))
+        reading.calls.append(RunCall(play.name, asked, entry.at, entry.writes, play.entry, result))

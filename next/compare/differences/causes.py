@@ -8,16 +8,16 @@ from typing import Any, Final
 
 import msgspec
 
-from compare.difference import Because, Difference
-from compare.reading import Call
-from compare.values import readable
+from compare.differences.difference import Because, Difference
+from compare.differences.runs import RunCall
+from compare.differences.values import readable
 
 _SHORTEST_QUOTE: Final = 2
 _SAID: Final = frozenset({"text", "reasoning", "event_missing", "event_added", "event_changed"})
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Finding:
     """A difference with what it may follow from, or have followed by.
 
     `tail`: a run has nothing more behind it, and the other has. `call` is the call that differs,
@@ -26,11 +26,11 @@ class Found:
 
     difference: Difference
     tail: bool = False
-    call: Call | None = None
+    call: RunCall | None = None
     answered: bool = False
 
 
-def explain(found: Sequence[Found]) -> tuple[Difference, ...]:
+def explain(found: Sequence[Finding]) -> tuple[Difference, ...]:
     """Return differences, which are in order of time, each with the sentence that explains it."""
     return tuple(
         msgspec.structs.replace(one.difference, because=_because(one, place, found))
@@ -38,7 +38,7 @@ def explain(found: Sequence[Found]) -> tuple[Difference, ...]:
     )
 
 
-def _because(one: Found, place: int, found: Sequence[Found]) -> Because:
+def _because(one: Finding, place: int, found: Sequence[Finding]) -> Because:
     what = one.difference
     if what.kind == "outcome":
         # A call that the tape does not hold ends a run that plays.
@@ -61,11 +61,11 @@ def _because(one: Found, place: int, found: Sequence[Found]) -> Because:
     return ""
 
 
-def _unheard(one: Found) -> bool:
+def _unheard(one: Finding) -> bool:
     return one.call is not None and one.call.entry is None
 
 
-def _quotes(what: Difference, other: Found) -> bool:
+def _quotes(what: Difference, other: Finding) -> bool:
     """Whether what differs contains what a call came back with."""
     held = f"{what.legacy or ''} {what.graph or ''}"
     result = other.call.result.decode("utf-8", "replace") if other.call else ""

@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from compare import statistics
-from compare.measures import LEAST_MARGIN, Measure, measures
+from compare.rollout import statistics
+from compare.rollout.measures import LEAST_MARGIN, Measure, measures
 
 Verdict = Literal["promote", "hold", "roll_back", "cannot_tell"]
 
@@ -30,7 +30,7 @@ _DAY_US, _HOUR_US = 86_400_000_000, 3_600_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class Scope:
     """What is judged: exchanges of a flow drawn by `share`, 0 to 1, and which of them count.
 
     `config` is the digest of the configuration in force, "" for that of the newest exchange.
@@ -82,18 +82,18 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     needed: float = 1 / statistics.ALPHA
 
 
-def decide(exchanges: pd.DataFrame, terms: Terms, findings: Sequence[str] = ()) -> Decision:
+def decide(exchanges: pd.DataFrame, scope: Scope, findings: Sequence[str] = ()) -> Decision:
     """Return what is to become of a rollout; `findings` of a comparison hold it.
 
     Of the exchanges count those drawn by the share, under the configuration in force and served by
     the newest code.
     """
-    rows = exchanges[(exchanges["flow"] == terms.flow) & (exchanges["at"] >= terms.since)]
+    rows = exchanges[(exchanges["flow"] == scope.flow) & (exchanges["at"] >= scope.since)]
     seen, rows = len(rows), rows[rows["why"] == "percent"].sort_values("at")
-    config = terms.config or (str(rows["config"].iloc[-1]) if len(rows) else "")
+    config = scope.config or (str(rows["config"].iloc[-1]) if len(rows) else "")
     rows = rows[rows["config"] == config]
     code = str(rows["code_version"].iloc[-1]) if len(rows) else ""
-    drawn = _Drawn(rows[rows["code_version"] == code], terms)
+    drawn = _Drawn(rows[rows["code_version"] == code], scope)
     judged = drawn.judge(seen, findings)
     missing, advice = max(math.ceil(judged.total) - len(drawn.rows), 0), judged.next
     if missing:
@@ -103,8 +103,8 @@ def decide(exchanges: pd.DataFrame, terms: Terms, findings: Sequence[str] = ()) 
         verdict=judged.verdict,
         reasons=judged.reasons,
         next=advice,
-        flow=terms.flow,
-        share=terms.share,
+        flow=scope.flow,
+        share=scope.share,
         config=config,
         code_version=code,
         missing=missing,
@@ -132,8 +132,8 @@ class _Drawn:
     A unit with exchanges of both stacks was not drawn as one: its exchanges stand for themselves.
     """
 
-    def __init__(self, rows: pd.DataFrame, terms: Terms) -> None:
-        self.rows, self.terms = rows, terms
+    def __init__(self, rows: pd.DataFrame, scope: Scope) -> None:
+        self.rows, self.scope = rows, scope
         graph, alone = rows["assigned"] == "graph", rows["unit"] == ""
         named = (rows["unit_kind"] + "=" + rows["unit"]).mask(alone, rows["exchange"])
         alone |= graph.groupby(named).transform("nunique") > 1
@@ -153,9 +153,9 @@ class _Drawn:
         }
         self.measures: tuple[Measure, ...] = ()
         self.evidence = 0.0
-        if all(one.exchanges for one in self.arms.values()) and 0 < terms.share < 1:
+        if all(one.exchanges for one in self.arms.values()) and 0 < scope.share < 1:
             self.measures = measures(rows, self.failed, self.graph, self.units)
-            self.evidence = statistics.evidence(self.failed, self.graph, self.units, terms.share)
+            self.evidence = statistics.evidence(self.failed, self.graph, self.units, scope.share)
 
     def judge(self, seen: int, findings: Sequence[str]) -> _Judged:
         """Return the first verdict that applies; `seen` counts the exchanges not drawn, too.
@@ -163,7 +163,7 @@ class _Drawn:
         To promote, every measure is within its margin: each is tested at its own level, which needs
         no adjustment (Berger 1982, Technometrics 24, 295-300).
         """
-        share, (legacy, graph) = self.terms.share, (self.arms[name] for name in _STACKS)
+        share, (legacy, graph) = self.scope.share, (self.arms[name] for name in _STACKS)
         if not 0 < share < 1:
             why = f"at a share of {share:.0%} there is nothing to compare with"
             return _Judged("cannot_tell", (why,), "set a share between 0 and 100 %")
@@ -203,10 +203,10 @@ class _Drawn:
 
     def how_long(self, missing: int) -> str:
         """Return how long exchanges take to come at the rate of the last 24 hours."""
-        times = self.rows["at"][self.rows["at"] > self.terms.now - _DAY_US]
+        times = self.rows["at"][self.rows["at"] > self.scope.now - _DAY_US]
         if times.empty:
             return "none came in the last 24 hours"
-        rate = len(times) * _HOUR_US / max(self.terms.now - int(times.iloc[0]), _HOUR_US // 60)
+        rate = len(times) * _HOUR_US / max(self.scope.now - int(times.iloc[0]), _HOUR_US // 60)
         hours = missing / rate
         took = f"{hours:.0f} h" if hours >= 2 else f"{math.ceil(hours * 60)} min"  # noqa: PLR2004
         return f"about {took} at today's rate of {rate:.0f} an hour"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from compare.gate import Decision, Verdict, planned
+from compare.rollout.gate import Decision, Verdict, planned
 
 Wait = Callable[[float], object]
 Tell = Callable[[str], object]
@@ -16,7 +16,7 @@ ALL: Final = 100.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RampPlan:
     """Shares in percent, and how many hours each is in force at least, and at most."""
 
     steps: Sequence[float]
@@ -57,11 +57,11 @@ class Rollout(Protocol):
         """Return how long ago the file was written."""
 
 
-def ramp(plan: Plan, rollout: Rollout, wait: Wait, tell: Tell) -> Verdict:
+def ramp(plan: RampPlan, rollout: Rollout, wait: Wait, tell: Tell) -> Verdict:
     """Carry out a plan from the share in force on; return the last verdict.
 
     Roll back as soon as the gate says so, and stop at a step that does not come to promote, with
-    its share left in force, and where somebody else changes the share.
+    its share left in force, and where the share is changed by hand.
     """
     share = rollout.percent()
     for step in plan.after(share):
@@ -71,7 +71,7 @@ def ramp(plan: Plan, rollout: Rollout, wait: Wait, tell: Tell) -> Verdict:
             tell(f"{share:g} %: written")
         decision = _judged(plan, rollout, share, wait, tell) if share < ALL else None
         if rollout.percent() != share:
-            tell(f"stopped: somebody has changed the share to {rollout.percent():g} %")
+            tell(f"stopped: the share was changed by hand to {rollout.percent():g} %")
             return "hold"
         if decision is None:
             continue
@@ -84,7 +84,7 @@ def ramp(plan: Plan, rollout: Rollout, wait: Wait, tell: Tell) -> Verdict:
     return "promote"
 
 
-def _judged(plan: Plan, rollout: Rollout, share: float, wait: Wait, tell: Tell) -> Decision:
+def _judged(plan: RampPlan, rollout: Rollout, share: float, wait: Wait, tell: Tell) -> Decision:
     """Return the decision that ends a step.
 
     Rolling back is decided at each look, the rest once so many exchanges have come as were planned,

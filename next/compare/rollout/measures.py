@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from compare import statistics
-from compare.statistics import Bools, Codes, Interval, Sample
+from compare.rollout import statistics
+from compare.rollout.statistics import Bools, Codes, Interval, Sample
 
 Kind = Literal["rate", "P95"]
 State = Literal["within", "open", "worse"]

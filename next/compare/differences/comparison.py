@@ -13,13 +13,13 @@ from unicodedata import normalize
 
 import msgspec
 
-from compare.alignment import Comparable, last_before_closing, paired, take_equal
-from compare.causes import Found, explain
-from compare.difference import SLIGHT, Difference, Kind, Pair
-from compare.generated import Folding, generated
-from compare.reading import Call, Event, Reading, ends, read_run
-from compare.rules import NONE, Rules
-from compare.values import MISSING, MOST_BYTES, changes, common, readable, shape, shown
+from compare.differences.alignment import Comparable, last_before_closing, paired, take_equal
+from compare.differences.causes import Finding, explain
+from compare.differences.difference import SLIGHT, Difference, Kind, Pair
+from compare.differences.generated import Folding, generated
+from compare.differences.rules import NONE, Rules
+from compare.differences.runs import Event, Reading, RunCall, ends, read_run
+from compare.differences.values import MISSING, MOST_BYTES, changes, common, readable, shape, shown
 from cutover.chat_form import encode
 from cutover.errors import Completed, GrammarViolated, Outcome, Refusal
 from cutover.flow import Flow
@@ -125,7 +125,7 @@ class _Comparing:
     tape: TapeRecord
     rules: Rules
     folding: Folding
-    found: list[Found] = field(default_factory=list)
+    found: list[Finding] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
     def compare(self, flow: Flow, *, two_formats: bool) -> None:
@@ -157,7 +157,7 @@ class _Comparing:
         if not note and MISSING in both and kind not in {"text", "reasoning"}:
             note = shape(both[1] if both[0] is MISSING else both[0])
         difference = Difference(kind, name, path, *shown(*both), at, note)
-        self.found.append(Found(difference, **found))
+        self.found.append(Finding(difference, **found))
 
     # How they ended.
 
@@ -250,7 +250,7 @@ class _Comparing:
     def values(self, kind: Kind, name: str, both: tuple[Any, Any], at: int, **found: Any) -> bool:
         """Compare two values, and return whether they differ."""
         legacy, graph = both
-        asked: Call | None = found.get("call")
+        asked: RunCall | None = found.get("call")
         graph = self.folding.fold(legacy, graph, moments=asked is not None and asked.model)
         whole, theirs = encode(legacy), encode(graph)
         if whole == theirs:
@@ -324,7 +324,7 @@ class _Comparing:
             self.add("writes_moved", ours[moved[0]].name, both, ours[moved[0]].at)
 
     def effect(
-        self, name: str, legacy: Sequence[Call], graph: Sequence[Call]
+        self, name: str, legacy: Sequence[RunCall], graph: Sequence[RunCall]
     ) -> list[tuple[int, int]]:
         """Compare the calls of one effect; return the places of those that are equal."""
         ours = {i: one.canonical for i, one in enumerate(legacy) if one.name == name}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
-from functools import cache
 from importlib import import_module
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple
@@ -24,7 +23,7 @@ _BEFORE: Final = 200
 _DEEPEST_SHAPE: Final = 3
 
 
-class Change(NamedTuple):
+class ValueChange(NamedTuple):
     """Two values at one path; `MISSING` where nothing stands there."""
 
     path: str
@@ -42,20 +41,20 @@ def readable(text: str | bytes) -> Any:
     return value
 
 
-def changes(legacy: Any, graph: Any) -> list[Change]:
+def changes(legacy: Any, graph: Any) -> list[ValueChange]:
     """Return where two unequal values differ, the first of each path; the whole where unknown."""
-    found: dict[str, Change] = {}
+    found: dict[str, ValueChange] = {}
     try:
         for path, ours, theirs in _narrowed(legacy, graph, ""):
             for one in _deep(path, ours, theirs):
                 found.setdefault(one.path.removeprefix("."), one)
     except (RecursionError, ValueError):
         found.clear()
-    whole = Change("", legacy, graph)
+    whole = ValueChange("", legacy, graph)
     return [one._replace(path=path) for path, one in found.items()] or [whole]
 
 
-def _narrowed(legacy: Any, graph: Any, path: str) -> Iterator[Change]:
+def _narrowed(legacy: Any, graph: Any, path: str) -> Iterator[ValueChange]:
     """Yield the parts that differ as far as it is plain which belong together.
 
     DeepDiff finds the same, and takes a hundred times as long for what is equal.
@@ -73,35 +72,25 @@ def _narrowed(legacy: Any, graph: Any, path: str) -> Iterator[Change]:
                 if tag != "equal":
                     pairs = zip_longest(legacy[i:i_end], graph[j:j_end], fillvalue=MISSING)
                     for one, other in pairs:
-                        yield Change(f"{path}[]", one, other)
+                        yield ValueChange(f"{path}[]", one, other)
         case _:
-            yield Change(path, legacy, graph)
+            yield ValueChange(path, legacy, graph)
 
 
-@cache
-def _deepdiff() -> tuple[Any, Any]:
-    """Return DeepDiff and its mark of what is not there; it brings numpy, which routers do without.
-
-    They meet a value that differs late, or never.
-    """
-    module = import_module("deepdiff")
-    return module.DeepDiff, import_module("deepdiff.helper").notpresent
-
-
-def _deep(path: str, legacy: Any, graph: Any) -> Iterator[Change]:
+def _deep(path: str, legacy: Any, graph: Any) -> Iterator[ValueChange]:
     holders = isinstance(legacy, dict | list) and isinstance(graph, dict | list)
     if not holders or max(len(encode(legacy)), len(encode(graph))) > MOST_BYTES:
-        yield Change(path, legacy, graph)
+        yield ValueChange(path, legacy, graph)
         return
-    deepdiff, absent = _deepdiff()
-    tree = deepdiff(
-        legacy, graph, view="tree", ignore_numeric_type_changes=True, threshold_to_diff_deeper=0
-    )
+    # It brings numpy, which a router that meets no value that differs does without.
+    absent, deepdiff = import_module("deepdiff.helper").notpresent, import_module("deepdiff")
+    options = {"ignore_numeric_type_changes": True, "threshold_to_diff_deeper": 0}
+    tree = deepdiff.DeepDiff(legacy, graph, view="tree", **options)
     for level in (level for kind in tree.values() for level in kind):
         steps = level.path(output_format="list")
         below = "".join("[]" if isinstance(step, int) else f".{step}" for step in steps)
         ours, theirs = (MISSING if one is absent else one for one in (level.t1, level.t2))
-        yield Change(path + below, ours, theirs)
+        yield ValueChange(path + below, ours, theirs)
 
 
 def shown(legacy: Any, graph: Any) -> tuple[str | None, str | None]:

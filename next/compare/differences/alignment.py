@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
-from compare.reading import Event
-from compare.values import MOST_ALIGNED
+from compare.differences.runs import Event
+from compare.differences.values import MOST_ALIGNED
 
 
 class Comparable(NamedTuple):
