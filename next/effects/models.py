@@ -18,7 +18,7 @@ import tiktoken
 from cutover import TapeTransport
 from cutover.errors import StackFailed
 from effects.world import OPENAI
-from rules.tokens import estimate
+from rules.models import estimate
 
 CONNECT_SECONDS: Final = 5.0
 SILENCE_SECONDS: Final = 60.0
@@ -165,7 +165,7 @@ def tokens(text: str, model: str) -> tuple[int, bool]:
     """Return how many tokens a text has for a model, and whether that is exact.
 
     Exact where tiktoken knows the model and `TIKTOKEN_CACHE_DIR` holds its encoding. Otherwise the
-    estimate of `rules.tokens`.
+    estimate of `rules.models`.
     """
     encoding = _encoding(_encoding_name(model)) if len(text) <= _MOST_EXACT else None
     if encoding is not None:

@@ -17,7 +17,7 @@ from cutover import effect
 from cutover.chat_form import plain_schema
 from cutover.errors import Control, CutoverError, EffectFailed
 from cutover.tape import OUTCOME_UNKNOWN
-from rules.texts import ToolFault
+from rules.prompts import ToolFault
 
 log = logging.getLogger(__name__)
 

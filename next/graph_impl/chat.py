@@ -32,14 +32,11 @@ from effects import clock, conversations, ids, locks
 from effects.conversations import Turn, TurnDiffers
 from effects.models import ModelEntry
 from effects.world import current
-from graph_impl.flow import Context, options_of, send, streamed
+from graph_impl.flow import Context, langchain_tools, options_of, prompt, run_round, send, streamed
 from graph_impl.model import CALLS, REASONING_TEXT, ask, chat_model, find_model
-from graph_impl.prompts import prompt
-from graph_impl.tools import langchain_tools, run_round
 from rules.flows import chat as wire
-from rules.prompts import moment_parameters
-from rules.tokens import CHAT_HISTORY, window
-from rules.tools import finish_notice, runs_tools
+from rules.models import CHAT_HISTORY, runs_tools, window
+from rules.prompts import finish_notice, moment_parameters
 
 
 class ChatInput(TypedDict, total=False):
@@ -106,7 +103,7 @@ async def initialize(state: ChatState, runtime: Runtime[Context]) -> dict[str, A
     send(runtime, wire.ChatStartReply())
     earlier = await conversations.history("chat", turn.chat_id, CHAT_HISTORY + 1)
     before = _until(earlier, turn.id)
-    shown = window(before, lambda one: one.content, options.history_tokens, CHAT_HISTORY)
+    shown = window(before, options.history_tokens, CHAT_HISTORY)
     return {
         **FRESH,
         "turn": msgspec.to_builtins(turn),

@@ -35,14 +35,23 @@ from effects import clock, conversations, ids, pauses
 from effects.conversations import Turn
 from effects.memory import Memory, memories, namespace
 from effects.world import current
-from graph_impl.flow import Context, CurrentStore, options_of, send, store_of, streamed, told
+from graph_impl.flow import (
+    Context,
+    CurrentStore,
+    langchain_tools,
+    options_of,
+    prompt,
+    run_round,
+    send,
+    store_of,
+    streamed,
+    told,
+)
 from graph_impl.model import CALLS, ask, chat_model, find_model
-from graph_impl.prompts import prompt
-from graph_impl.tools import langchain_tools, run_round
-from rules import emotion as moods
-from rules import extraction, forms, intents, prompts, texts, tokens
+from rules import extraction, forms, intents, prompts
 from rules.flows import companion as wire
-from rules.tools import ASK_HUMAN_DESCRIPTION, ASK_HUMAN_SCHEMA, MOST_ITERATIONS, runs_tools
+from rules.forms import ASK_HUMAN_DESCRIPTION, ASK_HUMAN_SCHEMA
+from rules.models import HISTORY, MOST_ITERATIONS, runs_tools, window
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +110,7 @@ def _owner(state: CompanionState) -> str:
 
 def _say(runtime: Companion, name: str, **values: object) -> str:
     """Send a fixed text and return it."""
-    said = texts.text("companion", _options(runtime).texts, name, **values)
+    said = prompts.text("companion", _options(runtime).texts, name, **values)
     send(runtime, wire.CompanionText(said))
     return said
 
@@ -121,14 +130,14 @@ async def initialize(state: CompanionState, runtime: Companion) -> dict[str, Any
         "image": image,
     }
     if image:
-        content = texts.text("companion", options.texts, "picture")
+        content = prompts.text("companion", options.texts, "picture")
         await _keep(state, turn, HumanMessage(content))
         return {**FRESH, "turn": turn}
-    earlier = await conversations.history("companion", session, tokens.HISTORY)
+    earlier = await conversations.history("companion", session, HISTORY)
     message = HumanMessage(state["message"])
     await _keep(state, turn, message)
     budget = options.history_tokens
-    shown = tokens.window(earlier, lambda one: one.content, budget, tokens.HISTORY)
+    shown = window(earlier, budget)
     told = {one.id for one in shown}
     hidden = [one.content for one in earlier if one.role == "user" and one.id not in told]
     return {
@@ -176,7 +185,7 @@ def entry_point(state: CompanionState) -> Sequence[str]:
 
 async def emotion(state: CompanionState, runtime: Companion) -> dict[str, Any]:
     """Read the user's emotion from the message, and send it."""
-    found = moods.emotion_of(state["message"])
+    found = intents.emotion_of(state["message"])
     send(runtime, found)
     return {"emotional_context": msgspec.to_builtins(found)}
 
@@ -220,7 +229,7 @@ def _system(state: CompanionState, options: wire.CompanionOptions) -> str:
     """Return the system prompt; it is made anew each time and never stored."""
     now, mood = datetime.fromisoformat(state["turn"]["at"]), state["emotional_context"]
     recalled = state["retrieved_memories"]
-    section = f"\n\n# 你记得的事\n{texts.bullets(recalled)}" if recalled else ""
+    section = f"\n\n# 你记得的事\n{prompts.bullets(recalled)}" if recalled else ""
     given = prompts.moment_parameters(now, options.timezone) | {
         "emotion": mood["primary"],
         "intensity": f"{mood['intensity']:.2f}",
@@ -233,7 +242,7 @@ def _system(state: CompanionState, options: wire.CompanionOptions) -> str:
 async def _ask_human(**form: Any) -> str:
     """Refuse a form: one that can be answered becomes an interrupt, and never gets here."""
     valid = forms.asked_form(json.dumps(form)) is not None
-    raise ToolException(texts.tool_error("tool_failed" if valid else "bad_arguments"))
+    raise ToolException(prompts.tool_error("tool_failed" if valid else "bad_arguments"))
 
 
 ASK_HUMAN = StructuredTool(
@@ -283,7 +292,7 @@ async def tools(state: CompanionState, runtime: Companion) -> dict[str, Any]:
 
     others = AIMessage("", additional_kwargs={CALLS: calls})
     results = await run_round(others, _tools(state, _options(runtime)), report)
-    if any(one.content == texts.tool_error("outcome_unknown") for one in results):
+    if any(one.content == prompts.tool_error("outcome_unknown") for one in results):
         # The model would only try again.
         return await _finish(state, runtime, _say(runtime, "outcome_unknown"))
     if request and question and place is not None:
@@ -310,10 +319,10 @@ async def vision(state: CompanionState, runtime: Companion) -> dict[str, Any]:
     """Read the text in the picture; it is streamed as it comes."""
     options = _options(runtime)
     model = chat_model(find_model(options.vision_model_id), temperature=wire.READING_TEMPERATURE)
-    no_text = texts.text("companion", options.texts, "no_text")
+    no_text = prompts.text("companion", options.texts, "no_text")
     picture = HumanMessage(
         [
-            {"type": "text", "text": texts.text("companion", options.texts, "picture")},
+            {"type": "text", "text": prompts.text("companion", options.texts, "picture")},
             {"type": "image_url", "image_url": {"url": state["turn"]["image"]}},
         ]
     )

@@ -19,13 +19,7 @@ from langchain_openai import ChatOpenAI
 from cutover import StackFailed, TapeTransport
 from effects.models import RETRIES, ModelEntry, Models
 from effects.world import current
-from rules.chunks import (
-    CALL_FIELDS,
-    MESSAGE_FIELDS,
-    REASONING,
-    WORDLESS_REASONS,
-    check_chunk,
-)
+from rules.models import CALL_FIELDS, MESSAGE_FIELDS, REASONING, WORDLESS_REASONS, check_chunk
 
 log = logging.getLogger(__name__)
 

@@ -25,13 +25,13 @@ from effects.audit import AuditEntry
 from effects.conversations import Turn
 from effects.workers import Progress, Result
 from effects.world import current
-from graph_impl.flow import Context, options_of, send, streamed
+from graph_impl.flow import Context, options_of, prompt, send, streamed
 from graph_impl.model import ask, chat_model, find_model
-from graph_impl.prompts import prompt
-from rules import intents, risk, tokens
+from rules import intents, risk
 from rules.flows import ops as wire
 from rules.forms import HumanAnswer
-from rules.texts import text
+from rules.models import HISTORY, window
+from rules.prompts import text
 
 
 class OpsInput(TypedDict, total=False):
@@ -92,7 +92,7 @@ async def preprocess(state: OpsState, runtime: Runtime[Context]) -> dict[str, An
     session = state["session_id"]
     started_at = await clock.now()
     asked, answered = await ids.new("message"), await ids.new("message")
-    earlier = await conversations.history("ops", session, tokens.HISTORY)
+    earlier = await conversations.history("ops", session, HISTORY)
     last = next((one for one in reversed(earlier) if one.role == "assistant"), None)
     items = last.data.get("items", []) if last is not None else []
     found = intents.preprocess(state["user_input"], items)
@@ -106,7 +106,7 @@ async def preprocess(state: OpsState, runtime: Runtime[Context]) -> dict[str, An
     )
     await conversations.add(message)
     budget = _options(runtime).history_tokens
-    shown = tokens.window(earlier, lambda one: one.content, budget, tokens.HISTORY)
+    shown = window(earlier, budget)
     return {
         **FRESH,
         "turn": {"id": asked, "reply_id": answered, "at": started_at, "items": items},

@@ -29,12 +29,20 @@ from effects import clock, conversations, ids
 from effects.conversations import Turn
 from effects.memory import memories, namespace
 from effects.models import tokens
-from graph_impl.flow import Context, CurrentStore, options_of, send, store_of, streamed, told
+from graph_impl.flow import (
+    Context,
+    CurrentStore,
+    options_of,
+    prompt,
+    send,
+    store_of,
+    streamed,
+    told,
+)
 from graph_impl.model import ask, chat_model, find_model
-from graph_impl.prompts import prompt
-from rules import extraction, intents, prompts, texts
-from rules import tokens as limits
+from rules import extraction, intents, prompts
 from rules.flows import pipeline as wire
+from rules.models import HISTORY
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +105,7 @@ async def token_monitor(state: PipelineState, runtime: Pipeline) -> dict[str, An
     options = _options(runtime)
     empty = wire.TokenInfo(0, options.token_limit, "continue")
     try:
-        turns = await conversations.history("pipeline", state["session_id"], limits.HISTORY)
+        turns = await conversations.history("pipeline", state["session_id"], HISTORY)
     except CAUGHT as error:
         return _recorded("token_monitor", error) | {
             "token_info": msgspec.to_builtins(empty),
@@ -108,10 +116,10 @@ async def token_monitor(state: PipelineState, runtime: Pipeline) -> dict[str, An
     info = wire.TokenInfo(
         sum(sizes),
         options.token_limit,
-        limits.token_action(sum(sizes), options.token_limit),
+        wire.token_action(sum(sizes), options.token_limit),
         estimated=not all(exact),
     )
-    kept = turns[limits.turns_to_drop(sizes, options.token_limit) :]
+    kept = turns[wire.turns_to_drop(sizes, options.token_limit) :]
     return {
         "token_info": msgspec.to_builtins(info),
         "history": [msgspec.to_builtins(turn) for turn in kept],
@@ -160,7 +168,7 @@ async def context_builder(state: PipelineState, runtime: Pipeline) -> dict[str, 
         {
             "system_prompt": options.system_prompt,
             "speakers": prompts.speakers(options.texts, state.get("user_name"), pair),
-            "memories": texts.memories_paragraph("pipeline", options.texts, found),
+            "memories": prompts.memories_paragraph("pipeline", options.texts, found),
         },
     )
     earlier = [
@@ -191,7 +199,7 @@ async def token_response(state: PipelineState, runtime: Pipeline) -> dict[str, A
     said, action = state["generated_response"], state["token_info"]["action"]
     if said is None or action == "continue":
         return {}
-    notice = texts.text("pipeline", _options(runtime).texts, action)
+    notice = prompts.text("pipeline", _options(runtime).texts, action)
     send(runtime, wire.PipelineToken(notice))
     return {"generated_response": said + notice}
 

@@ -35,15 +35,23 @@ from effects.conversations import Turn
 from effects.memory import Memory, memories, namespace, readings
 from effects.models import ModelEntry
 from effects.world import current
-from graph_impl.flow import Context, CurrentStore, options_of, send, store_of, streamed, told
+from graph_impl.flow import (
+    Context,
+    CurrentStore,
+    langchain_tools,
+    options_of,
+    prompt,
+    run_round,
+    send,
+    store_of,
+    streamed,
+    told,
+)
 from graph_impl.model import CALLS, ask, chat_model, find_model, usage
-from graph_impl.prompts import prompt
-from graph_impl.tools import langchain_tools, run_round
 from rules import extraction
 from rules.flows import session as wire
-from rules.texts import memories_paragraph
-from rules.tokens import HISTORY, window
-from rules.tools import MOST_ITERATIONS, runs_tools
+from rules.models import HISTORY, MOST_ITERATIONS, runs_tools, window
+from rules.prompts import memories_paragraph
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +166,7 @@ async def process(state: SessionState, runtime: Runtime[Context]) -> dict[str, A
     if tools := langchain_tools(_names(options, entry)):
         asked = model.bind_tools(tools, tool_choice="none" if last else "auto")  # type: ignore[assignment]
     *earlier, message = state["messages"]
-    shown = window(earlier, _text, options.history_tokens, HISTORY)
+    shown = window(earlier, options.history_tokens)
     question = [SystemMessage(_system(state, options)), *shown, message, *state["rounds"]]
     answer = await ask(asked, question)
     rounds = [*state["rounds"], answer]
@@ -228,7 +236,7 @@ async def _extract(
         return
     mark = await store.aget(readings(user_id), session_id)
     read = next((n for n, one in enumerate(own, 1) if mark and mark.value["message"] == one.id), 0)
-    new = window([_message(one) for one in own[read:]], _text, options.history_tokens, HISTORY)
+    new = window([_message(one) for one in own[read:]], options.history_tokens)
     if not new:
         return
     said = [_text(one) for one in new if isinstance(one, HumanMessage)]

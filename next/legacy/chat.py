@@ -13,12 +13,10 @@ from effects import clock, conversations, ids, locks
 from effects.conversations import Turn, TurnDiffers
 from effects.models import ModelEntry
 from effects.world import current
-from legacy.model import Answer, Message, offered, run_tools, stream
-from legacy.templates import render
+from legacy.model import Answer, Message, offered, render, run_tools, stream
 from rules.flows import chat as wire
-from rules.prompts import moment_parameters
-from rules.tokens import CHAT_HISTORY, window
-from rules.tools import finish_notice, runs_tools
+from rules.models import CHAT_HISTORY, runs_tools, window
+from rules.prompts import finish_notice, moment_parameters
 
 
 class Output:
@@ -159,7 +157,7 @@ async def _messages(
     known = [one.id for one in history]
     if turn.id in known:  # asked again: what was said after it is not shown
         history = history[: known.index(turn.id)]
-    earlier = window(history, lambda one: one.content, options.history_tokens, CHAT_HISTORY)
+    earlier = window(history, options.history_tokens, CHAT_HISTORY)
     return [
         {"role": "system", "content": system},
         *({"role": one.role, "content": _content(one)} for one in earlier),

@@ -23,15 +23,16 @@ from legacy.model import (
     ToolResult,
     ask,
     offered,
+    render,
     run_tools,
     stream,
 )
-from legacy.templates import render
-from rules import extraction, forms, intents, prompts, tokens
-from rules.emotion import emotion_of
+from rules import extraction, forms, intents, prompts
 from rules.flows import companion as wire
-from rules.texts import text, tool_error
-from rules.tools import ASK_HUMAN_DESCRIPTION, ASK_HUMAN_SCHEMA, MOST_ITERATIONS, runs_tools
+from rules.forms import ASK_HUMAN_DESCRIPTION, ASK_HUMAN_SCHEMA
+from rules.intents import emotion_of
+from rules.models import HISTORY, MOST_ITERATIONS, runs_tools, window
+from rules.prompts import text, tool_error
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +113,7 @@ async def _message(
     """Answer in rounds: what the model says, the tools it calls, the question it asks."""
     options = dialogue.options
     with timed("initialize"):
-        history = await conversations.history("companion", dialogue.session, tokens.HISTORY)
+        history = await conversations.history("companion", dialogue.session, HISTORY)
         await dialogue.keep(dialogue.turn, "user", body.message)
     with timed("emotion"):
         emotion = emotion_of(body.message)
@@ -179,7 +180,7 @@ def _messages(
 ) -> list[Message]:
     """Return the prompt, the newest of what was said before, and the message."""
     options = dialogue.options
-    shown = tokens.window(history, lambda one: one.content, options.history_tokens, tokens.HISTORY)
+    shown = window(history, options.history_tokens)
     hidden = [one.content for one in history[: len(history) - len(shown)] if one.role == "user"]
     parameters = {
         **prompts.moment_parameters(datetime.fromisoformat(dialogue.now), options.timezone),

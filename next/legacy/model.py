@@ -1,4 +1,4 @@
-"""Questions to the model with the OpenAI SDK, and the answer put together by hand."""
+"""Prompts by Jinja2, questions to the model by the OpenAI SDK, and answers put together by hand."""
 
 from __future__ import annotations
 
@@ -6,28 +6,44 @@ import asyncio
 import json
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, FileSystemLoader, TemplateNotFound
 from openai.types.chat import ChatCompletionChunk
 
 from cutover import StackFailed
 from effects.models import ModelEntry
 from effects.tools import ToolError
 from effects.world import current
-from rules.chunks import (
-    CALL_FIELDS,
-    MESSAGE_FIELDS,
-    REASONING,
-    WORDLESS_REASONS,
-    check_chunk,
-)
-from rules.texts import tool_error
+from rules.models import CALL_FIELDS, MESSAGE_FIELDS, REASONING, WORDLESS_REASONS, check_chunk
+from rules.prompts import default_prompt, tool_error
 
 log = logging.getLogger(__name__)
 
 Message = dict[str, Any]
+
+PROMPTS = Path(__file__).parent / "prompts"
+"""The prompts of this stack, a template each."""
+
+
+@cache
+def _environment(folder: Path) -> Environment:
+    loader = FileSystemLoader(folder)
+    # Prompts are no HTML, and escaping would change them.
+    return Environment(loader=loader, autoescape=False)  # noqa: S701
+
+
+def render(name: str, parameters: Mapping[str, Any], folder: Path = PROMPTS) -> str:
+    """Return a prompt, filled in; a missing file is replaced by the built-in one, and logged."""
+    try:
+        return _environment(folder).get_template(f"{name}.j2").render(parameters)
+    except TemplateNotFound:
+        log.warning("prompt=%s missing folder=%s: the built-in one stands in", name, folder)
+        return default_prompt(name, parameters)
 
 
 @dataclass(slots=True)

@@ -13,12 +13,11 @@ from effects.audit import AuditEntry
 from effects.conversations import Turn
 from effects.workers import Progress, Result
 from effects.world import current
-from legacy.model import Message, ask
-from legacy.templates import render
+from legacy.model import Message, ask, render
 from rules import intents, risk
 from rules.flows import ops as wire
-from rules.texts import text
-from rules.tokens import HISTORY, window
+from rules.models import HISTORY, window
+from rules.prompts import text
 
 
 @dataclass(slots=True)
@@ -130,7 +129,7 @@ def _turn(
 
 
 def _messages(history: Sequence[Turn], wish: str, options: wire.OpsOptions) -> list[Message]:
-    shown = window(history, lambda one: one.content, options.history_tokens, HISTORY)
+    shown = window(history, options.history_tokens)
     return [
         {"role": "system", "content": render("ops_system", {"workers": risk.worker_lines()})},
         *({"role": one.role, "content": one.content} for one in shown),

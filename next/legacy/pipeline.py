@@ -16,14 +16,13 @@ from effects.conversations import Turn
 from effects.memory import Memory, memories, namespace
 from effects.models import tokens
 from effects.world import current
-from legacy.model import Answer, Message, ask, stream
-from legacy.templates import render
+from legacy.model import Answer, Message, ask, render, stream
 from rules.extraction import RECALLED, memory_query
 from rules.flows import pipeline as wire
+from rules.flows.pipeline import token_action, turns_to_drop
 from rules.intents import needs_memory, wishes_to_end
-from rules.prompts import speakers
-from rules.texts import memories_paragraph, text
-from rules.tokens import HISTORY, token_action, turns_to_drop
+from rules.models import HISTORY
+from rules.prompts import memories_paragraph, speakers, text
 
 log = logging.getLogger(__name__)
 

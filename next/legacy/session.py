@@ -15,13 +15,11 @@ from effects.conversations import Turn
 from effects.memory import Memory, memories, namespace, readings
 from effects.models import ModelEntry
 from effects.world import current
-from legacy.model import Answer, Message, ask, offered, run_tools, stream
-from legacy.templates import render
+from legacy.model import Answer, Message, ask, offered, render, run_tools, stream
 from rules import extraction
 from rules.flows import session as wire
-from rules.texts import memories_paragraph
-from rules.tokens import HISTORY, window
-from rules.tools import MOST_ITERATIONS, runs_tools
+from rules.models import HISTORY, MOST_ITERATIONS, runs_tools, window
+from rules.prompts import memories_paragraph
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +121,7 @@ def _messages(request: Asked, history: Sequence[Turn], recalled: Sequence[Memory
     paragraph = memories_paragraph("session", options.texts, [one.text for one in recalled])
     parameters = {"system_prompt": options.system_prompt, "memories": paragraph}
     messages = [{"role": "system", "content": render("session_system", parameters)}]
-    shown = window(history, lambda one: one.content, options.history_tokens, HISTORY)
+    shown = window(history, options.history_tokens)
     messages += [{"role": turn.role, "content": turn.content} for turn in shown]
     return [*messages, {"role": "user", "content": request.body.message}]
 
@@ -154,7 +152,7 @@ async def _unread(options: wire.SessionOptions, user_id: str, session_id: str) -
             if turn.id == read.value["message"]:
                 turns = turns[place + 1 :]
                 break
-    return list(window(turns, lambda one: one.content, options.history_tokens, HISTORY))
+    return list(window(turns, options.history_tokens))
 
 
 async def _read(entry: ModelEntry, turns: Sequence[Turn], user_id: str, session_id: str) -> None:

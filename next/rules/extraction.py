@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from rules.flows.fields import Share
 from rules.forms import Form, FormField, HumanAnswer, form_values
-from rules.texts import text
+from rules.prompts import text
 
 LONGEST_FACT: Final = 500
 """Characters of one fact; longer ones are left out."""

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from rules.texts import ToolFault
+from rules.prompts import ToolFault
 
 ASK_HUMAN: Final = "ask_human"
 """Name of the tool by which a model puts a form to the user."""
+ASK_HUMAN_DESCRIPTION: Final = (
+    "Ask the user to fill in a form when something only they can tell or decide is missing. "
+    "One question at a time; the answer comes back as JSON."
+)
+
+ASK_HUMAN_SCHEMA: Final[dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "ask_human.json").read_text("utf-8")
+)
+"""JSON schema of the arguments of `ask_human`, as models are shown it."""
 
 _TOO_LARGE: Final = 1 << 63
 _Label = Annotated[str, Meta(min_length=1, max_length=500, pattern=r"^[^\x00]*\Z")]

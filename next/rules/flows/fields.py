@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from cutover.flow import Event
-from rules.texts import check_texts
+from rules.prompts import check_texts
 
 Identifier = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]*\Z")]
 """An id that a client or a provider chose."""

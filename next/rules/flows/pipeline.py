@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -20,6 +20,11 @@ TokenAction = Literal["continue", "warn", "compress", "end"]
 
 WHOLE_RUN: Final = "pipeline"
 """Stands for the node where a failure ended the whole run."""
+
+SHARES: Final[tuple[tuple[TokenAction, int], ...]] = (
+    *(("continue", 0), ("warn", 70), ("compress", 85), ("end", 95)),
+)
+"""Actions of the pipeline's token monitor, and the percentage of the limit each begins at."""
 
 
 class Interlocutor(msgspec.Struct, frozen=True):
@@ -125,6 +130,24 @@ def performance(nodes: Mapping[str, float]) -> str:
         for name, seconds in nodes.items()
     ]
     return "\n".join(["performance report:", *lines, f"total: {total * 1000:.0f}ms"])
+
+
+def token_action(used: int, limit: int) -> TokenAction:
+    """Return what follows from a number of tokens, by the last share of the limit it reaches."""
+    reached = [action for action, percent in SHARES if 100 * used >= percent * limit]
+    return reached[-1]
+
+
+def turns_to_drop(counts: Sequence[int], limit: int) -> int:
+    """Return how many of the oldest turns to leave out, until no more than a warning is due.
+
+    `counts` are the tokens of each turn, oldest first, and of the message last, which stays.
+    """
+    used, dropped = sum(counts), 0
+    while dropped < len(counts) - 1 and token_action(used, limit) in {"compress", "end"}:
+        used -= counts[dropped]
+        dropped += 1
+    return dropped
 
 
 PIPELINE = FlowSpec(

@@ -68,7 +68,7 @@ class Row:
 
 FLOWS = ("chat", "companion", "ops", "pipeline", "session")
 LEGACY = {name: import_module(f"legacy.{name}") for name in (*FLOWS, "model")}
-GRAPH = {name: import_module(f"graph_impl.{name}") for name in (*FLOWS, "tools")}
+GRAPH = {name: import_module(f"graph_impl.{name}") for name in (*FLOWS, "flow")}
 
 
 def _louder(text: str) -> str:
@@ -313,7 +313,7 @@ _CODE: tuple[Code, ...] = (
      returns(LEGACY["pipeline"], "text", lambda _: "")),
     # Calls of the world
     ("chat, plain", "graph", "does not run a tool", "call_missing tool.calculate",
-     returns(GRAPH["tools"], "current", _calls(_from_memory))),
+     returns(GRAPH["flow"], "current", _calls(_from_memory))),
     ("chat, plain", "graph", "does not release the lock", "call_missing locks.release",
      has(GRAPH["chat"], "locks.release", _nothing)),
     ("chat, plain", "graph", "does not store the reply", "call_missing conversations.add",
@@ -333,7 +333,7 @@ _CODE: tuple[Code, ...] = (
     ("ops, plain", "graph", "does not log", "call_missing audit.write",
      has(GRAPH["ops"], "_log", _nothing)),
     ("chat, plain", "graph", "runs a tool twice", "call_added tool.calculate",
-     returns(GRAPH["tools"], "current", _calls(_twice))),
+     returns(GRAPH["flow"], "current", _calls(_twice))),
     ("chat, plain", "legacy", "does not store the reply", "call_added conversations.add",
      edited("chat", KEEP, KEEP.replace("conversations.add(await _reply", "(_reply"))),
     ("chat, plain", "legacy", "does not release the lock", "call_added locks.release",
@@ -364,14 +364,14 @@ _CODE: tuple[Code, ...] = (
      returns(GRAPH["session"], "find_model", _another_model)),
     ("chat, plain", "graph", "tells the model another result",
      "call_changed model.chat messages[].content",
-     returns(GRAPH["tools"], "current", _calls(_rounded))),
+     returns(GRAPH["flow"], "current", _calls(_rounded))),
     ("chat, a tool that fails", "legacy", "names a tool's error otherwise",
      "call_changed model.chat messages[].content",
      returns(LEGACY["model"], "tool_error", str.lower)),
     # What else of the world is asked
     ("chat, plain", "graph", "runs a tool with other arguments",
      "call_changed tool.calculate expression",
-     returns(GRAPH["tools"], "current", _calls(_with_spaces))),
+     returns(GRAPH["flow"], "current", _calls(_with_spaces))),
     ("chat, plain", "legacy", "locks for another time", "call_changed locks.acquire seconds",
      has(LEGACY["chat"], "wire.LOCK_SECONDS", 30.0)),
     ("chat, history", "legacy", "reads a shorter history",

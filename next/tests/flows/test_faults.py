@@ -15,7 +15,7 @@ from cutover.errors import Completed, Failed
 from harness.root import equal_shadow
 from loadtests.simulator import Answer, Call, ModelRequest
 from rules.flows.pipeline import NodeFailure, PipelineMessage, TokenInfo
-from rules.texts import TEXTS
+from rules.prompts import TEXTS
 from tests.flows.faults import (
     DONE,
     FLOWS,

@@ -16,8 +16,8 @@ from effects import conversations
 from effects.memory import Memory, memories, namespace
 from effects.vector_store import VectorStore
 from effects.world import current, use
-from graph_impl.prompts import prompt
-from legacy.templates import render
+from graph_impl.flow import prompt
+from legacy.model import render
 from loadtests.simulator import Answer, Cut
 from rules.prompts import default_prompt
 from tests.flows.test_session import FIRST, SECOND, STACKS, SYSTEM, equal, say, sent

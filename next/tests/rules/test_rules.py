@@ -8,24 +8,24 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from langchain_core.messages import HumanMessage
 
-from rules import extraction, forms, intents, prompts, risk, texts, tokens, tools
-from rules.emotion import emotion_of
-from rules.flows.pipeline import performance
+from rules import extraction, forms, intents, models, prompts, risk
+from rules.flows import pipeline
 from rules.forms import Form, FormField, FormValue, HumanAnswer
 from rules.risk import Instruction
 
 
 def test_texts_are_filled_in_and_overridden() -> None:
     """Options replace a text; values are filled in and never read as templates."""
-    assert texts.text("chat", {}, "length") == "(后续内容被截断)"
-    assert texts.text("chat", {"length": "…"}, "length") == "…"
-    filled = texts.text(*("ops", {}, "failed"), worker="{code}", action="a", code="x")
+    assert prompts.text("chat", {}, "length") == "(后续内容被截断)"
+    assert prompts.text("chat", {"length": "…"}, "length") == "…"
+    filled = prompts.text(*("ops", {}, "failed"), worker="{code}", action="a", code="x")
     assert filled == "{code}.a 没有完成：x"
-    assert texts.memories_paragraph("session", {}, []) == ""
-    named = texts.memories_paragraph("session", {}, ["用户名字是张三"])
+    assert prompts.memories_paragraph("session", {}, []) == ""
+    named = prompts.memories_paragraph("session", {}, ["用户名字是张三"])
     assert named == "\n\n相关记忆：\n- 用户名字是张三"
-    assert texts.tool_error("tool_timeout") == "Error: tool_timeout"
+    assert prompts.tool_error("tool_timeout") == "Error: tool_timeout"
 
 
 @pytest.mark.parametrize("folder", ["legacy", "graph_impl"])
@@ -68,14 +68,14 @@ def test_prompt_parameters_are_as_documented() -> None:
 )
 def test_emotion_is_read_from_words(message: str, primary: str, intensity: float) -> None:
     """Words, what strengthens and what denies them decide."""
-    found = emotion_of(message)
+    found = intents.emotion_of(message)
     assert (found.primary, found.intensity) == (primary, intensity)
 
 
 @given(st.text(max_size=400))
 def test_any_message_is_read(message: str) -> None:
     """Rules take any text; emotions stay within their bounds."""
-    found = emotion_of(message)
+    found = intents.emotion_of(message)
     assert 0 <= found.intensity <= 1
     assert 0 <= found.confidence <= 1
     assert intents.intent_snippet(message)
@@ -228,13 +228,13 @@ def test_step_is_followed_by_its_row() -> None:
 )
 def test_token_action_begins_at_its_share(used: int, action: str) -> None:
     """Shares of 70, 85 and 95 per cent count from where they are reached."""
-    assert tokens.token_action(used, 100) == action
+    assert pipeline.token_action(used, 100) == action
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=8))
 def test_as_few_turns_as_needed_are_dropped(counts: list[int]) -> None:
     """Dropping stops as soon as the rest fits; the message itself stays."""
-    dropped = tokens.turns_to_drop(counts, 100)
+    dropped = pipeline.turns_to_drop(counts, 100)
     assert dropped < len(counts)
     assert sum(counts[dropped:]) < 85 or dropped == len(counts) - 1
     assert not dropped or sum(counts[dropped - 1 :]) >= 85
@@ -242,11 +242,12 @@ def test_as_few_turns_as_needed_are_dropped(counts: list[int]) -> None:
 
 def test_window_keeps_the_newest_turns_that_fit() -> None:
     """The budget and the number of turns both bound a history, from its end."""
-    turns = ["甲" * 5, "乙" * 3, "丙"]
-    assert tokens.window(turns, str, 8, 20) == ("乙" * 3, "丙")
-    assert tokens.window(turns, str, 99, 1) == ("丙",)
-    assert tokens.window(turns, str, 99, 0) == ()
-    assert [tokens.estimate(text) for text in ("", "abcde", "你好a")] == [0, 2, 3]
+    oldest, older, newest = (HumanMessage(text) for text in ("甲" * 5, "乙" * 3, "丙"))
+    turns = [oldest, older, newest]
+    assert models.window(turns, 8) == (older, newest)
+    assert models.window(turns, 99, 1) == (newest,)
+    assert models.window(turns, 99, 0) == ()
+    assert [models.estimate(text) for text in ("", "abcde", "你好a")] == [0, 2, 3]
 
 
 FENCED = 'Sure:\n```json\n{"memories":[{"text":"a","confidence":0.3},{"text":"b"}]}\n```'
@@ -381,8 +382,8 @@ def test_finish_reason_decides_what_follows(
     finish: str, calls: int, *, runs: bool, notice: str
 ) -> None:
     """Tools run for `tool_calls` alone."""
-    assert tools.runs_tools(finish, calls) is runs
-    assert tools.finish_notice(finish, {}) == notice
+    assert models.runs_tools(finish, calls) is runs
+    assert prompts.finish_notice(finish, {}) == notice
 
 
 def test_the_report_is_the_documents_sample() -> None:
@@ -390,7 +391,7 @@ def test_the_report_is_the_documents_sample() -> None:
     took = {"input_processor": 45, "token_monitor": 12, "memory_check": 1234, "rag_retriever": 89}
     took |= {"context_builder": 34, "response_generator": 521, "token_response": 5}
     took |= {"output_formatter": 2}
-    assert performance({name: ms / 1000 for name, ms in took.items()}).splitlines() == [
+    assert pipeline.performance({name: ms / 1000 for name, ms in took.items()}).splitlines() == [
         "performance report:",
         "  input_processor: 45ms (2.3%)",
         "  token_monitor: 12ms (0.6%)",
@@ -402,4 +403,4 @@ def test_the_report_is_the_documents_sample() -> None:
         "  output_formatter: 2ms (0.1%)",
         "total: 1942ms",
     ]
-    assert performance({}).endswith("total: 0ms")
+    assert pipeline.performance({}).endswith("total: 0ms")

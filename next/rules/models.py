@@ -1,13 +1,61 @@
-"""The shape of a streamed answer's chunks, and the fields of theirs that go back to the provider.
+"""What both stacks hold of models: how much one is shown, and what of its answer counts.
 
-What cannot be read is a failure, never a gap.
+What cannot be read of an answer is a failure, never a gap.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
+
+CHAT_HISTORY: Final = 20
+"""Earlier messages of a conversation that a chat shows its model at most."""
+HISTORY: Final = 100
+"""The same for the other flows."""
+
+MOST_ITERATIONS: Final = 10
+"""Rounds of tools in flows without an option for it; then one last call with no tool allowed."""
+
+_ASCII_PER_TOKEN: Final = 4
+
+
+class Content(Protocol):
+    """A stored turn, or a message: what it says counts."""
+
+    @property
+    def content(self) -> object:
+        """Its text."""
+
+
+T = TypeVar("T", bound=Content)
+
+
+def estimate(text: str) -> int:
+    """Return an estimate of tokens: four ASCII characters make one, any other makes one itself."""
+    ascii_count = len(text) if text.isascii() else len(text.encode("ascii", "ignore"))
+    return len(text) - ascii_count - (-ascii_count // _ASCII_PER_TOKEN)
+
+
+def window(turns: Sequence[T], budget: int, most: int = HISTORY) -> tuple[T, ...]:
+    """Return the newest `most` turns at most that fit into a budget of estimated tokens.
+
+    Oldest first; the first turn that does not fit ends the window, so that none is left out within.
+    """
+    kept: list[T] = []
+    for turn in reversed(turns[-most:] if most else ()):
+        budget -= estimate(str(turn.content))
+        if budget < 0:
+            break
+        kept.append(turn)
+    return tuple(reversed(kept))
+
+
+def runs_tools(finish: str, calls: int) -> bool:
+    """Return whether tools run that an answer calls: under any other reason, stacks log them."""
+    return calls > 0 and finish == "tool_calls"
+
 
 BROKEN_REASONS: Final = frozenset(
     {"error", "network_error", "insufficient_system_resource", "abort"}
