@@ -286,7 +286,7 @@ class Settings(_Table):
     }
     models: dict[str, ModelTable] = {}
     tools: list[str] = []
-    """Modules whose tools are offered beside the built-in ones, as `package.module`."""
+    """Tools offered beside the built-in ones, as `module:object`: a tool, or a list of them."""
     workers: dict[str, Any] = {}
     """What the workers of `ops` may touch."""
     embeddings: EmbeddingsTable | None = None

@@ -1,4 +1,4 @@
-"""`diff.toml`: what of two runs is not compared, or not so closely; see docs/rules.md."""
+"""`diff.toml`: what of two runs is not compared, or not so closely; see docs/report.md."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 The router keeps the tape, and names the run in headers of its request. Within that request
 `@effect` asks the router's gateway for each call: what is on the tape comes back, what is not the
 service performs in its own process, and reports. A `TapeTransport` sends requests to models through
-the gateway, which performs them. The protocol is described in docs/effects.md.
+the gateway, which performs them. The protocol is described in docs/gateway.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// The tape of a router, for services on Node: docs/effects.md. Without its headers, nothing changes.
+// The tape of a router, for services on Node: docs/gateway.md. Without its headers, nothing changes.
 import { timingSafeEqual } from "node:crypto";
 
 const { CUTOVER_GATEWAY: GATEWAY = "", CUTOVER_GATEWAY_KEY: KEY = "" } = process.env;

@@ -1,4 +1,4 @@
-"""The commands of docs/effects.md, as they stand there."""
+"""The commands of docs/gateway.md, as they stand there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.gateway import gateway_stage
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "effects.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "gateway.md"
 
 
 async def test_every_command_answers_what_is_said() -> None:
@@ -33,5 +33,5 @@ async def test_every_command_answers_what_is_said() -> None:
             said, _ = await process.communicate()
             assert said.decode().strip() == answer, command
             assert other.ended is None or "write_differs" in answer
-        assert stage.names == ["orders.create", "model.chat"]
+        assert stage.names == ["model.chat", "orders.create"]
         assert first.ended is None
