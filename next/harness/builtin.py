@@ -24,8 +24,7 @@ from effects.tools import Tools
 from effects.workers import Workers, WorkerSettings
 from effects.world import World, current, use
 from harness.config import Settings
-from harness.escapes import watch_escapes
-from harness.threads import contexts_in_threads
+from harness.containment import contexts_in_threads, watch_escapes
 from router.app import Perform
 from router.pauses import refusal
 from rules.flows.companion import CompanionHitl, RespondRequest, human_answer

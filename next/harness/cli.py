@@ -3,17 +3,72 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import time
+import traceback
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import msgspec
 import typer
+from typer.core import TyperCommand
 
 from cutover.errors import CutoverError
-from harness.deciding import Deciding, moment
 
 cli = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+WRONG: Final = 64
+"""The exit status for a command line or a file that cannot be meant: EX_USAGE of sysexits.h."""
+FAULT: Final = 70
+"""The exit status for a fault of the program's own, which is no verdict: EX_SOFTWARE."""
+_UNITS: Final = {"m": 60, "h": 3_600, "d": 86_400}
+
+
+class Deciding(TyperCommand):
+    """A command that ends with `WRONG` where others end with 2, and with `FAULT` instead of 1."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the command line."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.TyperException as error:
+            error.exit_code = WRONG
+            raise
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except typer.TyperException as error:
+            error.exit_code = WRONG
+            raise
+        except (CutoverError, OSError, ImportError) as error:
+            extra = "; install the extra, such as cutover[compare], load, dask or s3"
+            more = extra if isinstance(error, ImportError) else ""
+            typer.echo(f"cutover: {error}{more}", err=True)
+            raise typer.Exit(WRONG) from error
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:
+            traceback.print_exc()
+            raise typer.Exit(FAULT) from error
+
+
+def moment(text: str) -> int:
+    """Return a moment in microseconds since 1970: `2h`, `3d` or `30m` ago, or ISO 8601, UTC.
+
+    Raises `typer.BadParameter`.
+    """
+    if ago := re.fullmatch(r"(\d{1,6})([mhd])", text):
+        return time.time_ns() // 1_000 - int(ago[1]) * _UNITS[ago[2]] * 1_000_000
+    try:
+        read = datetime.fromisoformat(text)
+    except ValueError as error:
+        message = f"{text!r} is no time: 2h, 3d, 2026-11-28 or 2026-11-28T10:30"
+        raise typer.BadParameter(message) from error
+    aware = read if read.tzinfo else read.replace(tzinfo=UTC)
+    return round(aware.timestamp() * 1e6)
 
 
 _Here = Annotated[
@@ -39,7 +94,7 @@ def serve_command(
     crash: Annotated[int, typer.Option(help="let graph crash behind its n-th event")] = 0,
 ) -> None:
     """Serve the flows."""
-    from harness.serve import serve
+    from harness.server.serve import serve
 
     serve(config, simulate=simulate, crash=crash)
 
@@ -63,9 +118,9 @@ def replay_command(
     Exit status: 0 equal, 1 different, 2 refused or not stored, 3 nothing was replayed, 4 mostly
     unreadable.
     """
+    from harness.commands.replay import job_of, replay
     from harness.config import load
-    from harness.logs import start_logging
-    from harness.replay import job_of, replay
+    from harness.server.logs import start_logging
 
     settings = load(config)
     start_logging(settings)
@@ -124,7 +179,7 @@ def forget_command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="count, and remove nothing")] = False,
 ) -> None:
     """Forget users with their conversations, or conversations; options may be repeated."""
-    from harness.forget import STORES, forget_configured
+    from harness.commands.forget import STORES, forget_configured
 
     users, ids = set(filter(None, user or ())), set(filter(None, conversation or ()))
     if not users | ids:
@@ -163,7 +218,7 @@ def diff_command(
     Exit status: 0 equal, 1 different, 3 nothing to compare, 4 mostly unreadable or lines lost, 64
     wrong usage.
     """
-    from harness.diff import diff
+    from harness.commands.diff import diff
 
     status = diff(
         captures,
@@ -223,7 +278,7 @@ def gate_command(
 ) -> None:
     """Say whether the share of graph may be raised, by what its clients have had."""
     from compare.report.page import render
-    from harness.gate import STATUS, FileRollout
+    from harness.commands.gate import STATUS, FileRollout
 
     rollout = FileRollout.of(captures, config, flow, report)
     decision = rollout.decide_since(moment(since) if since else 0, share)
@@ -247,7 +302,7 @@ def ramp_command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what it would take")] = False,
 ) -> None:
     """Raise the share of graph step by step, as the gate decides, or roll back."""
-    from harness.gate import STATUS, FileRollout, carry_out
+    from harness.commands.gate import STATUS, FileRollout, carry_out
 
     hours, rollout = (least_hours, most_hours), FileRollout.of(captures, config, flow, report)
     raise typer.Exit(STATUS[carry_out(steps, hours, rollout, typer.echo, dry_run=dry_run)])
@@ -256,7 +311,7 @@ def ramp_command(
 @cli.command("rollback", cls=Deciding)
 def rollback_command(config: _Config = Path("cutover.toml"), flow: _Flow = None) -> None:
     """Switch graph off in the file: servers that run send all to legacy within three seconds."""
-    from harness.gate import FileRollout
+    from harness.commands.gate import FileRollout
 
     rollout = FileRollout.of("", config, flow)
     rollout.roll_back()
@@ -280,7 +335,7 @@ def load_command(
     config: _Here,
 ) -> None:
     """Load both stacks in turn, and say whether graph is as fast as legacy."""
-    from harness.load import load_test, targets
+    from harness.commands.load import load_test, targets
     from loadtests.plan import load_flows
     from loadtests.report import Terms
 

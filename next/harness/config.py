@@ -299,6 +299,12 @@ class Settings(_Table):
         """Whether stacks in this process serve one of the flows."""
         return any(not table.paths for table in self.flows.values())
 
+    @property
+    def gateway_url(self) -> str:
+        """The base URL under which services reach the gateway, "" without one."""
+        table = self.gateway
+        return "" if table is None else table.url.rstrip("/") or f"http://{table.host}:{table.port}"
+
 
 TABLES: Final[Mapping[str, type[BaseModel]]] = {
     "server": ServerTable,

@@ -1,4 +1,4 @@
-"""`python -m harness.reference`: write what pages say of settings, metrics and redaction."""
+"""`python -m harness.reference`: write what pages say of settings, metrics, redaction, graphs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import Any
 from pydantic import AfterValidator
 from pydantic.fields import FieldInfo
 
+from graph_impl import GRAPHS
 from harness.config import TABLES, Settings
 from router.captures.kinds import BUILT_IN, NOT_FOUND, SECRETS
 from router.telemetry.metrics import METRICS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 OPERATIONS, PRIVACY = PAGE.parent / "operations.md", PAGE.parent / "privacy.md"
+ARCHITECTURE = PAGE.parent / "architecture.md"
 INTRODUCTION = """# The configuration
 
 One TOML file, named with `--config`. Without one all five flows are served, by legacy. A key that
@@ -82,7 +84,19 @@ def with_kinds(page: str) -> str:
     return before + remark + "\n".join(lists)
 
 
+def with_diagrams(page: str) -> str:
+    """Return the page of the architecture, which ends with each graph as Mermaid."""
+    heading = "## The graphs"
+    before, _, _ = page.partition(heading)
+    drawn = [
+        f"### {name}\n\n```mermaid\n{graph.get_graph().draw_mermaid().strip()}\n```\n"
+        for name, graph in GRAPHS.items()
+    ]
+    return before + "\n".join([f"{heading}\n", *drawn])
+
+
 if __name__ == "__main__":
     PAGE.write_text(reference(), "utf-8")
     OPERATIONS.write_text(with_metrics(OPERATIONS.read_text("utf-8")), "utf-8")
     PRIVACY.write_text(with_kinds(PRIVACY.read_text("utf-8")), "utf-8")
+    ARCHITECTURE.write_text(with_diagrams(ARCHITECTURE.read_text("utf-8")), "utf-8")

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from sqlalchemy.exc import SQLAlchemyError
 
 from compare.differences import Pair, differences
-from cutover import Stack
+from cutover import Event, Request, Stack
 from cutover.errors import CutoverError
 from cutover.flow import Flow
 from cutover.records import PauseRecord, RecordDamaged, RunRecord, TapeRecord
@@ -23,10 +23,9 @@ from effects import feedback, pins
 from effects.pauses import Pauses
 from effects.world import EffectSettings, World, open_world
 from harness.config import ConfigRefused, Settings
-from harness.faults import with_crash
 from harness.live import Live
 from harness.services import Services, candidates, flow_of
-from router import app as router_app
+from router.app import ServedFlow, create_app
 from router.breaker import BreakerSettings
 from router.captures import Captures, Redactor, Store
 from router.captures.lines import played_line, served_lines
@@ -154,6 +153,32 @@ def stacks(flow: str) -> Mapping[str, Stack]:
     return {"legacy": legacy.STACKS[flow], "graph": graph_impl.STACKS[flow]}
 
 
+class CrashedOnPurpose(CutoverError):
+    """The crash that was asked for."""
+
+
+def crashing(stack: Stack, after: int) -> Stack:
+    """Return a stack that raises behind its event number `after`."""
+
+    async def crash(request: Request[Any, Any]) -> AsyncIterator[Event]:
+        count = 0
+        async with aclosing(stack(request)) as events:  # type: ignore[type-var]
+            async for event in events:
+                yield event
+                count += 1
+                if count == after:
+                    raise CrashedOnPurpose
+
+    return crash
+
+
+def with_crash(stacks: Mapping[str, Stack], name: str, after: int) -> Mapping[str, Stack]:
+    """Return stacks of which one crashes; `after` 0 leaves them as they are."""
+    if not after:
+        return stacks
+    return {**stacks, name: crashing(stacks[name], after)}
+
+
 def equal(flow: Flow, tape: TapeRecord, served: RunRecord, played: RunRecord) -> bool:
     """Return whether two runs are equal, as reports say it; raises `RecordDamaged`."""
     comparison = differences(Pair(served, played, tape), flow)
@@ -193,21 +218,21 @@ def application(
     """Return the router's application over an open world; graph may crash on purpose."""
     settings, table = live.settings, live.settings.shadow
 
-    def flow(name: str) -> router_app.ServedFlow:
+    def flow(name: str) -> ServedFlow:
         table, served = settings.flows[name], flow_of(name, settings)
         if table.paths:
             assert services is not None  # noqa: S101 - who serves a configuration opens them
             found = candidates(settings, table, services)
-            return router_app.ServedFlow(served, found, lambda: live.flows[name])
+            return ServedFlow(served, found, lambda: live.flows[name])
         from harness.builtin import OPERATIONS
 
         built = with_crash(stacks(name), "graph", crash_after)
         found = {one: Candidate(one, stack) for one, stack in built.items()}
-        return router_app.ServedFlow(served, found, lambda: live.flows[name], OPERATIONS)
+        return ServedFlow(served, found, lambda: live.flows[name], OPERATIONS)
 
     flows = [flow(name) for name in settings.flows]
     pauses = PausedExchanges(PauseTable(world.database, world.clock))
-    return router_app.create_app(
+    return create_app(
         flows,
         pauses,
         feedback.put,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
+import typer
 
 from cutover.flow import Flow
 from cutover.wire import Dialect, DialectRefused, find_dialect, read_dialect
 from harness.config import FlowTable, Settings
-from harness.gateway import gateway_url
 from router.driver import Candidate
 from router.gateway.runs import OpenRuns
 from router.services import Address, Service, ServiceFlow, open_session
@@ -39,7 +39,7 @@ async def open_services(
     """Open what services are asked through."""
     key = settings.gateway.key if settings.gateway else ""
     async with open_session() as session:
-        yield Services(session, gateway=gateway_url(settings), gateway_key=key, apps=apps or {})
+        yield Services(session, gateway=settings.gateway_url, gateway_key=key, apps=apps or {})
 
 
 def flow_of(name: str, settings: Settings) -> Flow:
@@ -51,6 +51,15 @@ def flow_of(name: str, settings: Settings) -> Flow:
     return ServiceFlow(
         name, routes, dialect(table.dialect), table.keys, settings.limits.event_bytes
     )
+
+
+def chosen(flows: Sequence[str], known: Sequence[str]) -> Sequence[str]:
+    """Return the flows that are named, all where none is; raises `typer.BadParameter`."""
+    for flow in flows:
+        if flow not in known:
+            message = f"no flow {flow!r}: there are {', '.join(known)}"
+            raise typer.BadParameter(message)
+    return flows or known
 
 
 def dialect(named: str) -> Dialect:

@@ -11,7 +11,6 @@ import msgspec
 
 from cutover.errors import Completed, CutoverError
 from harness.config import ConfigRefused, FlowTable, Settings, load, parse
-from harness.gateway import gateway_url
 from harness.setup.init import RAMP, WITHOUT
 from harness.setup.survey import Captured, Survey, survey
 from harness.setup.trial import Example
@@ -185,7 +184,7 @@ def _limits(found: Survey) -> Check:
 
 def two_lines(settings: Settings) -> str:
     """Return what makes a service's calls of a model come to the gateway, with their run."""
-    base = gateway_url(settings) or "http://127.0.0.1:8081"
+    base = settings.gateway_url or "http://127.0.0.1:8081"
     return (
         f'OpenAI(base_url="{base}/v1") and '
         'create(..., extra_headers={"traceparent": request.headers["traceparent"]})'
@@ -204,7 +203,7 @@ def _gateway(found: Survey) -> Check:
         return Check(name, "warn", detail, f"in the services: {two_lines(settings)}")
     if found.gateway:
         running = found.status is not None
-        detail = f"{gateway_url(settings)} does not answer: {found.gateway}"
+        detail = f"{settings.gateway_url} does not answer: {found.gateway}"
         todo = "correct gateway.url" if running else "it is there while `cutover serve` runs"
         return Check(name, "fail" if running else "warn", detail, todo)
     silent = [f"{stack} (0 of {total} runs)" for stack, total, n in _recording(found) if not n]
@@ -212,7 +211,7 @@ def _gateway(found: Survey) -> Check:
         detail = f"no calls on the tape from {', '.join(silent)}"
         return Check(name, "warn", detail, f"there: {two_lines(settings)}")
     seen = ", ".join(f"{stack} in {n} of {total} runs" for stack, total, n in _recording(found))
-    return Check(name, "ok", f"{gateway_url(settings)}; calls seen: {seen or 'no requests yet'}")
+    return Check(name, "ok", f"{settings.gateway_url}; calls seen: {seen or 'no requests yet'}")
 
 
 def _uncorrelated(found: Survey) -> Counter[str]:

@@ -25,7 +25,7 @@ from cutover.errors import Completed, CutoverError
 from cutover.flow import ClientRequest
 from cutover.wire import Dialect, events, read_dialect, recognise
 from harness.config import parse
-from harness.setup.apps import started
+from harness.server.apps import started
 from harness.setup.shapes import Shape, shapes_for
 from harness.setup.trial import CREDENTIALS, Example, Trial, ask, open_client
 from router.services import ServiceFlow

@@ -20,9 +20,8 @@ from cutover.errors import CutoverError
 from cutover.records import RunRecord
 from effects.database import Database
 from harness.config import CapturesTable, Settings
-from harness.gateway import gateway_url
+from harness.server.apps import started
 from harness.services import flow_of
-from harness.setup.apps import started
 from harness.setup.trial import Example, Trial, ask, open_client
 from router.captures import CaptureReader, Store
 from router.services import ServiceFlow
@@ -82,7 +81,7 @@ async def survey(settings: Settings, headers: Mapping[str, str]) -> Survey:
     async with open_client() as client:
         found.status = await _status(client, settings)
         if settings.gateway is not None:
-            trial = await ask(client, gateway_url(settings), Example("GET", "/"))
+            trial = await ask(client, settings.gateway_url, Example("GET", "/"))
             found.gateway = "" if trial.status else trial.fault
         await _ask_services(client, found, headers)
     stores = settings.stores

@@ -21,8 +21,8 @@ from langgraph_sdk.client import LangGraphClient
 
 from effects.world import current
 from graph_impl import GRAPHS
-from harness import studio
 from harness.config import ConfigRefused
+from harness.server import studio
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 

@@ -16,9 +16,8 @@ import requests
 
 from cutover import Event, Request, TapeTransport, effect
 from cutover.errors import Completed
-from harness.escapes import watch_escapes
+from harness.containment import contexts_in_threads, watch_escapes
 from harness.root import equal_shadow
-from harness.threads import contexts_in_threads
 from loadtests.simulator import Simulator
 from tests.support.ask import ASK, Ask, Done, Noted
 from tests.support.served import ask

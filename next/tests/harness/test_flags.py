@@ -11,8 +11,8 @@ from openfeature import api
 from openfeature.provider.in_memory_provider import InMemoryFlag, InMemoryProvider
 
 from harness.config import ConfigRefused, parse
-from harness.flags import Flags
 from harness.live import Live
+from harness.server.flags import Flags
 
 pytestmark = pytest.mark.virtual
 

@@ -22,8 +22,8 @@ from effects.pauses import Pauses
 from effects.world import World
 from harness import root
 from harness.cli import cli
+from harness.commands.forget import STORES, forget
 from harness.config import parse
-from harness.forget import STORES, forget
 from router.captures import Captures
 from tests.router.captures.records import line
 from tests.support.databases import postgresql

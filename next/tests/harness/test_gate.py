@@ -25,11 +25,11 @@ from cutover import Event, Request, Stack
 from cutover.errors import Failed
 from cutover.records import encode
 from effects import feedback
-from harness import gate, root
+from harness import root
 from harness.cli import cli
+from harness.commands import gate
 from harness.config import ConfigRefused, load
-from harness.live import Live
-from harness.versions import versions
+from harness.live import Live, versions
 from router.captures import Store
 from tests.router.captures.records import line
 from tests.router.test_endpoint import CHAT

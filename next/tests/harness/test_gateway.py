@@ -18,9 +18,9 @@ from starlette.routing import Route
 
 from harness import root
 from harness.config import ConfigRefused, parse
-from harness.gateway import gateway_url, serving_gateway
 from harness.live import Live
 from harness.root import equal_shadow
+from harness.server.gateway import serving_gateway
 from harness.services import Services, open_services
 from loadtests.simulator import Answer, Silence
 from router.gateway.runs import OpenRuns
@@ -60,7 +60,7 @@ def test_a_gateway_that_would_give_keys_away_is_refused(
 )
 def test_services_are_told_where_the_gateway_is(tables: dict[str, Any], url: str) -> None:
     """By its own address, unless another one is configured."""
-    assert gateway_url(parse(tables)) == url
+    assert parse(tables).gateway_url == url
 
 
 @pytest.mark.sockets

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from harness.cli import cli
-from harness.load import targets
+from harness.commands.load import targets
 from tests.support.router_process import ROOT
 from tests.support.router_process import free_port as port
 from tests.support.stamping import stamping

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.config import parse
-from harness.logs import JsonLines, TextLines, secrets
+from harness.server.logs import JsonLines, TextLines, secrets
 
 SECRETS: dict[str, Any] = {
     "server": {"flag_token": "env:CUTOVER_TEST_TOKEN"},

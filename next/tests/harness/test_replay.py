@@ -19,8 +19,8 @@ import pytest
 from cutover import Stack
 from cutover.records import encode
 from harness import root
+from harness.commands.replay import Job, ReplayRefused, Summary, here, job_of, on_workers
 from harness.config import CapturesTable, Settings, parse
-from harness.replay import Job, ReplayRefused, Summary, here, job_of, on_workers
 from router.captures import CaptureReader, Store
 from tests.flows.samples import SAMPLES
 from tests.support.stage import breaking, staged

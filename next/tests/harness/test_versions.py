@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.config import parse
-from harness.versions import versions
+from harness.live import versions
 
 FILE: dict[str, Any] = {
     "flows": {"chat": {"langgraph_percent": 5.0}, "ops": {}},

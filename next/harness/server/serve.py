@@ -20,12 +20,12 @@ from fastapi import FastAPI
 
 from harness import root
 from harness.config import ConfigRefused, ServerTable, load
-from harness.gateway import serving_gateway
-from harness.heads import BoundedHeads
 from harness.live import Live
-from harness.logs import start_logging
+from harness.server.apps import apps
+from harness.server.gateway import serving_gateway
+from harness.server.listener import listener
+from harness.server.logs import start_logging
 from harness.services import open_services
-from harness.setup.apps import apps
 from loadtests.simulator import Simulator
 
 LEAVING_SECONDS = 5.0
@@ -80,7 +80,7 @@ def _following(live: Live) -> list[Coroutine[Any, Any, None]]:
     if table is None:
         return [live.watch()]
     try:
-        from harness.flags import Flags
+        from harness.server.flags import Flags
     except ImportError as error:
         problem = f"flags.provider: install the packages of cutover[flags] ({error})"
         raise ConfigRefused(None, [problem]) from error
@@ -103,16 +103,6 @@ class Server(uvicorn.Server):
 def server(app: FastAPI, table: ServerTable) -> uvicorn.Server:
     """Return the HTTP server of an application."""
     return Server(
-        uvicorn.Config(
-            app,
-            host=table.host,
-            port=table.port,
-            http=BoundedHeads,
-            ws="none",
-            proxy_headers=False,
-            log_config=None,
-            log_level="warning",
-            timeout_graceful_shutdown=5,
-        ),
+        listener(app, host=table.host, port=table.port),
         partial(app.state.drain, table.drain_seconds),
     )

@@ -23,8 +23,7 @@ from cutover.flow import Flow
 from cutover.records import FrameRecord, RecordDamaged, RunRecord, decode
 from cutover.wire import End, Piece
 from harness.config import Settings, load
-from harness.deciding import chosen
-from harness.services import dialect, flow_of
+from harness.services import chosen, dialect, flow_of
 from router.captures import Store
 from router.captures.reader import file_lines
 from router.services import ServiceFlow

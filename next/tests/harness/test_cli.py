@@ -10,7 +10,8 @@ import typer
 from typer.testing import CliRunner
 
 from cutover.records import RecordDamaged
-from harness.deciding import Deciding, chosen, moment
+from harness.cli import Deciding, moment
+from harness.services import chosen
 
 app = typer.Typer()
 RAISED = {

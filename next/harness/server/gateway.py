@@ -13,15 +13,9 @@ import uvicorn
 
 from effects.world import OPENAI
 from harness.config import ConfigRefused, GatewayTable, Settings
-from harness.heads import BoundedHeads
+from harness.server.listener import listener
 from router.gateway import Gateway, GatewaySettings, Provider, open_connections
 from router.gateway.runs import OpenRuns
-
-
-def gateway_url(settings: Settings) -> str:
-    """Return the base URL under which services reach the gateway, "" without one."""
-    table = settings.gateway
-    return "" if table is None else table.url.rstrip("/") or f"http://{table.host}:{table.port}"
 
 
 @asynccontextmanager
@@ -35,17 +29,11 @@ async def serving_gateway(
     async with open_connections() as session:
         chosen = replace(gateway_settings(settings, settings.gateway), replays=replays)
         gateway = Gateway(chosen, runs, session)
-        config = uvicorn.Config(
+        config = listener(
             gateway,
-            http=BoundedHeads,
-            ws="none",
             lifespan="off",
-            log_config=None,
-            log_level="warning",
-            proxy_headers=False,
             server_header=False,
             timeout_keep_alive=75,  # as providers do: 5 s breaks calls about to use a connection
-            timeout_graceful_shutdown=5,
         )
         with _listening(settings.gateway) as sockets:
             server = _Beside(config)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from harness import heads
-from harness.heads import HEAD_BYTES, BoundedHeads
+from harness.server import listener
+from harness.server.listener import HEAD_BYTES, BoundedHeads
 
 pytestmark = pytest.mark.sockets
 
@@ -71,11 +71,11 @@ async def test_a_head_that_does_not_end_is_not_awaited(
 ) -> None:
     """Nor one that does not begin, on a new connection and on one that was kept."""
     if not kept:
-        monkeypatch.setattr(heads, "HEAD_SECONDS", 0)
+        monkeypatch.setattr(listener, "HEAD_SECONDS", 0)
     async with connected() as (reader, writer):
         if kept:
             writer.write(REQUEST + b"\r\n")
             assert b"204" in await reader.readuntil(b"\r\n\r\n")
-            monkeypatch.setattr(heads, "HEAD_SECONDS", 0)
+            monkeypatch.setattr(listener, "HEAD_SECONDS", 0)
             writer.write(REQUEST)
         assert not await reader.read()

@@ -23,12 +23,11 @@ from compare.rows import frame
 from compare.verdict import LOST_AT_MOST
 from effects import feedback
 from harness import root
+from harness.commands.diff import opened
 from harness.config import ConfigRefused, Settings, load
-from harness.deciding import chosen
-from harness.diff import opened
 from harness.edit import edit
-from harness.services import flow_of
-from harness.versions import versions
+from harness.live import versions
+from harness.services import chosen, flow_of
 from router.captures import CaptureReader
 
 STATUS: Final[dict[Verdict, int]] = {"promote": 0, "hold": 1, "roll_back": 2, "cannot_tell": 3}

@@ -1,17 +1,32 @@
-"""The HTTP server's protocol, with bounds on a request's head: its bytes, and its time."""
+"""The listeners of the process: uvicorn with bounds on a head, its bytes and its time."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import cast
+from typing import Any, cast
 
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 log = logging.getLogger("cutover.heads")
 
 HEAD_BYTES = 64 << 10
 HEAD_SECONDS = 30.0
+
+
+def listener(app: Any, **more: Any) -> uvicorn.Config:
+    """Return what an application is served with, router or gateway; `more` are uvicorn's."""
+    return uvicorn.Config(
+        app,
+        http=BoundedHeads,
+        ws="none",
+        proxy_headers=False,
+        log_config=None,
+        log_level="warning",
+        timeout_graceful_shutdown=5,
+        **more,
+    )
 
 
 class BoundedHeads(HttpToolsProtocol):

@@ -21,9 +21,9 @@ from cutover.records import RunRecord
 from cutover.tape import Exchange, Run, outside
 from harness import root
 from harness.config import ModelTable, Settings, StoresTable
-from harness.gateway import serving_gateway
+from harness.live import versions
+from harness.server.gateway import serving_gateway
 from harness.services import Services, candidates, flow_of, open_services
-from harness.versions import versions
 from router.captures import CaptureReader, Captures, Store
 from router.captures.reader import POLL_SECONDS
 from router.captures.replay import STATES, Part, Replay, Target, replayed

@@ -1,0 +1,1 @@
+"""The commands that work on captures, shares and load, each in a module."""

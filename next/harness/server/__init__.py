@@ -1,0 +1,1 @@
+"""The serving process: its listeners, its log, its flags, and the apps it starts."""
