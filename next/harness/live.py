@@ -83,7 +83,7 @@ def flow_settings(settings: Settings, name: str) -> FlowSettings:
     )
 
 
-class Live:
+class LiveSettings:
     """Settings that follow their file, as far as a running server can: switches and shares.
 
     `flows` are swapped whole, for a content that was read twice alike. A content that is refused

@@ -23,7 +23,7 @@ from effects import feedback, pins
 from effects.pauses import Pauses
 from effects.world import EffectSettings, World, open_world
 from harness.config import ConfigRefused, Settings
-from harness.live import Live
+from harness.live import LiveSettings
 from harness.services import Services, candidates, flow_of
 from router.app import ServedFlow, create_app
 from router.breaker import BreakerSettings
@@ -206,7 +206,7 @@ async def _ready(world: World) -> str:
 
 
 def application(
-    live: Live,
+    live: LiveSettings,
     world: World,
     services: Services | None = None,
     shadows: Shadows | None = None,

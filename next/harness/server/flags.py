@@ -15,7 +15,7 @@ from openfeature.flag_evaluation import FlagEvaluationDetails
 from pydantic import ValidationError
 
 from harness.config import ConfigRefused, FlowTable, sentence
-from harness.live import POLL_SECONDS, Live
+from harness.live import POLL_SECONDS, LiveSettings
 
 _SWITCHES = ("enable_langgraph", "langgraph_fallback")
 _SHARES = ("langgraph_percent", "shadow_percent")
@@ -25,7 +25,7 @@ class Flags:
     """Asks a provider once a second for the switches and shares of flows, as `chat.shadow_percent`.
 
     What it does not know, the file says. While one value is refused, or the provider does not
-    answer, all values stay as they were, and `Live.refused` says why.
+    answer, all values stay as they were, and `LiveSettings.refused` says why.
     """
 
     def __init__(self, provider: str) -> None:
@@ -38,7 +38,7 @@ class Flags:
         api.set_provider(made, __name__)  # it may become ready later: the file serves until then
         self._client = api.get_client(__name__)
 
-    async def follow(self, live: Live) -> None:
+    async def follow(self, live: LiveSettings) -> None:
         """Keep what is in force as the provider says, until cancelled."""
         while True:
             try:

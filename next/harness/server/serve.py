@@ -20,7 +20,7 @@ from fastapi import FastAPI
 
 from harness import root
 from harness.config import ConfigRefused, ServerTable, load
-from harness.live import Live
+from harness.live import LiveSettings
 from harness.server.apps import apps
 from harness.server.gateway import serving_gateway
 from harness.server.listener import listener
@@ -41,10 +41,10 @@ def serve(config: Path | None, *, simulate: bool, crash: int) -> None:
         signal.signal(one, lambda *_: None)
     # What stacks in this process do past the tape is seen on Python's own sockets alone.
     run = asyncio.run if settings.built_in else uvloop.run
-    run(_serve(Live(settings, config), simulate=simulate, crash=crash))
+    run(_serve(LiveSettings(settings, config), simulate=simulate, crash=crash))
 
 
-async def _serve(live: Live, *, simulate: bool, crash: int) -> None:
+async def _serve(live: LiveSettings, *, simulate: bool, crash: int) -> None:
     async with AsyncExitStack() as opened:
         if simulate:
             model = await opened.enter_async_context(Simulator(chunk_ms=20))
@@ -74,7 +74,7 @@ async def _serve(live: Live, *, simulate: bool, crash: int) -> None:
     leaving.start()
 
 
-def _following(live: Live) -> list[Coroutine[Any, Any, None]]:
+def _following(live: LiveSettings) -> list[Coroutine[Any, Any, None]]:
     """Return what keeps the settings in force up to date; raises `ConfigRefused`."""
     table = live.settings.flags
     if table is None:

@@ -14,7 +14,7 @@ from effects.memory import Memory, namespace
 from graph_impl import companion as graph
 from harness import root
 from harness.config import Settings
-from harness.live import Live
+from harness.live import LiveSettings
 from harness.root import equal_shadow
 from loadtests.simulator import Answer, Call, Cut, ErrorEvent
 from rules.flows.companion import LARGEST_IMAGE, LARGEST_IMAGE_BODY
@@ -304,7 +304,7 @@ async def test_bad_requests_are_refused_before_any_frame(stage: Stage, percent: 
     """Over HTTP, with problem+json: 415 for other media, 413 for large bodies, 422 for bad ones."""
     share = {"enable_langgraph": True, "langgraph_percent": percent}
     settings = Settings.model_validate({"flows": {"companion": share}})
-    transport = httpx.ASGITransport(root.application(Live(settings), stage.world))
+    transport = httpx.ASGITransport(root.application(LiveSettings(settings), stage.world))
     good = {"session_id": "s", "image": PICTURE, "action": "analyze_only"}
     large = "data:image/png;base64," + b64encode(b"x" * (LARGEST_IMAGE + 1)).decode()
     async with httpx.AsyncClient(transport=transport, base_url="http://router") as client:

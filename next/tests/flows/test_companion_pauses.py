@@ -21,7 +21,7 @@ from effects.world import use
 from harness import root
 from harness.builtin import OPERATIONS
 from harness.config import Settings
-from harness.live import Live
+from harness.live import LiveSettings
 from loadtests.simulator import Answer, Call
 from router.driver import Candidate
 from router.pauses import PausedExchanges
@@ -354,7 +354,7 @@ async def test_over_http_a_new_turn_expires_the_question(stage: Stage, percent: 
     """204 for an answer, the stream for going on, 410 once the session has gone on by itself."""
     share = {"enable_langgraph": True, "langgraph_percent": percent}
     settings = Settings.model_validate({"flows": {"companion": share}})
-    transport = httpx.ASGITransport(root.application(Live(settings), stage.world))
+    transport = httpx.ASGITransport(root.application(LiveSettings(settings), stage.world))
     picture = {"session_id": "s", "image": PICTURE, "action": "analyze_for_memory"}
     large = "data:image/png;base64," + b64encode(b"\x89PNG\r\n\x1a\n" + bytes(1 << 20)).decode()
     async with httpx.AsyncClient(transport=transport, base_url="http://router") as client:

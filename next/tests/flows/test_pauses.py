@@ -20,7 +20,7 @@ from effects import audit
 from effects.database import PauseRow
 from harness import root
 from harness.config import Settings
-from harness.live import Live
+from harness.live import LiveSettings
 from loadtests.simulator import Answer
 from router.pauses import PausedExchanges
 from tests.support.stage import Stage, Told, staged
@@ -231,7 +231,7 @@ async def test_a_new_turn_expires_the_open_question(
     """Over HTTP, whichever stack serves: 410 for the old one, problem+json for a bad body."""
     share = {"enable_langgraph": True, "langgraph_percent": percent}
     settings = Settings.model_validate({"flows": {"ops": share}})
-    transport = httpx.ASGITransport(root.application(Live(settings), stage.world))
+    transport = httpx.ASGITransport(root.application(LiveSettings(settings), stage.world))
     async with httpx.AsyncClient(transport=transport, base_url="http://router") as client:
         react = {"session_id": "s", "input": "delete temporary files"}
         first = (await client.post("/ops/react", json=react)).text

@@ -12,7 +12,7 @@ import pytest
 from harness import root
 from harness.config import ConfigRefused, load, parse
 from harness.edit import edit
-from harness.live import Live
+from harness.live import LiveSettings
 from tests.support.client import Client
 from tests.support.stage import staged
 
@@ -133,7 +133,7 @@ async def test_the_flag_route_changes_the_file_and_what_is_in_force(
     path: Path, token: str, body: Any, status: int
 ) -> None:
     """At once, for who bears the token; the answer is what is in force."""
-    live = Live(load(path), path)
+    live = LiveSettings(load(path), path)
     async with staged() as stage:
         client = Client(root.application(live, stage.world))
         client.sends["authorization"] = f"Bearer {token}"
@@ -148,7 +148,7 @@ async def test_the_flag_route_changes_the_file_and_what_is_in_force(
 
 async def test_without_a_token_there_is_no_flag_route(path: Path) -> None:
     """Not even one that refuses."""
-    live = Live(parse({"flows": {"chat": {}}}), path)
+    live = LiveSettings(parse({"flows": {"chat": {}}}), path)
     async with staged() as stage:
         client = Client(root.application(live, stage.world))
         await client.post("/cutover/flags", {"flow": "chat", "enable_langgraph": True})

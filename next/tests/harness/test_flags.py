@@ -11,7 +11,7 @@ from openfeature import api
 from openfeature.provider.in_memory_provider import InMemoryFlag, InMemoryProvider
 
 from harness.config import ConfigRefused, parse
-from harness.live import Live
+from harness.live import LiveSettings
 from harness.server.flags import Flags
 
 pytestmark = pytest.mark.virtual
@@ -34,10 +34,10 @@ def flag(value: Any) -> InMemoryFlag[Any]:
 
 
 @pytest.fixture
-async def live() -> AsyncIterator[Live]:
+async def live() -> AsyncIterator[LiveSettings]:
     """Settings that follow a provider, over 10 % in the file."""
     SET.clear()
-    settings = Live(parse({"flows": {"chat": {"langgraph_percent": 10.0}}}))
+    settings = LiveSettings(parse({"flows": {"chat": {"langgraph_percent": 10.0}}}))
     following = asyncio.create_task(Flags(f"{__name__}:Provider").follow(settings))
     await asyncio.sleep(1.5)
     yield settings
@@ -46,7 +46,7 @@ async def live() -> AsyncIterator[Live]:
     api.shutdown()
 
 
-async def test_what_a_provider_says_is_in_force_within_a_second(live: Live) -> None:
+async def test_what_a_provider_says_is_in_force_within_a_second(live: LiveSettings) -> None:
     """What it does not know, the file says."""
     assert live.flows["chat"].shares.percent == 10.0
     SET["chat.langgraph_percent"] = flag(25.0)
@@ -63,7 +63,7 @@ async def test_what_a_provider_says_is_in_force_within_a_second(live: Live) -> N
 
 
 @pytest.mark.parametrize("bad", [101.0, "many", float("nan"), True])
-async def test_a_refused_value_keeps_the_last_good_ones(live: Live, bad: Any) -> None:
+async def test_a_refused_value_keeps_the_last_good_ones(live: LiveSettings, bad: Any) -> None:
     """It is said until it is good again."""
     SET["chat.langgraph_percent"] = flag(25.0)
     await asyncio.sleep(1.5)

@@ -29,7 +29,7 @@ from harness import root
 from harness.cli import cli
 from harness.commands import gate
 from harness.config import ConfigRefused, load
-from harness.live import Live, versions
+from harness.live import LiveSettings, versions
 from router.captures import Store
 from tests.router.captures.records import line
 from tests.router.test_endpoint import CHAT
@@ -326,7 +326,7 @@ def test_served_traffic_of_a_graph_that_crashes_is_rolled_back(folder: Path) -> 
     async def serve() -> set[int]:
         settings = load(path)
         async with staged() as stage, root.capturing(settings) as captures:
-            live = Live(settings, path)
+            live = LiveSettings(settings, path)
             app = root.application(live, stage.world, captures=captures, crash_after=1)
             async with app.router.lifespan_context(app):
                 clients = [Client(app) for _ in range(32)]
@@ -389,7 +389,7 @@ def test_served_traffic_is_promoted_unless_graph_is_slower(
     async def serve() -> None:
         settings = load(path)
         async with staged(chunk_ms=20) as stage, root.capturing(settings) as captures:
-            app = root.application(Live(settings, path), stage.world, captures=captures)
+            app = root.application(LiveSettings(settings, path), stage.world, captures=captures)
             async with app.router.lifespan_context(app):
                 for place in range(count):
                     await Client(app).post("/chat/sse", CHAT | {"message_id": f"m{place}"})

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from harness import root
 from harness.config import ConfigRefused, parse
-from harness.live import Live
+from harness.live import LiveSettings
 from harness.root import equal_shadow
 from harness.server.gateway import serving_gateway
 from harness.services import Services, open_services
@@ -121,7 +121,7 @@ async def _router(**tables: Any) -> AsyncIterator[_Router]:
         await opened.enter_async_context(serving_gateway(settings, services.runs))
         shadows = Shadows(equal_shadow)
         running = asyncio.create_task(shadows.run())
-        routed = root.application(Live(settings), stage.world, services, shadows)
+        routed = root.application(LiveSettings(settings), stage.world, services, shadows)
         yield _Router(stage, services, shadows, Client(routed))
         running.cancel()
         with suppress(asyncio.CancelledError):

@@ -19,7 +19,7 @@ from cutover.errors import CutoverError
 from harness import root
 from harness.cli import cli
 from harness.config import decode, load, parse
-from harness.live import Live
+from harness.live import LiveSettings
 from harness.services import dialect, flow_of, open_services
 from harness.setup.init import Asking, Found, look, write
 from harness.setup.trial import Example
@@ -196,7 +196,7 @@ async def test_what_is_written_serves(name: str, share: float, tmp_path: Path) -
         tables["flows"]["main"] |= {"enable_langgraph": share > 0, "langgraph_percent": share}
         settings = parse(tables)
         async with open_services(settings) as services:
-            app = root.application(Live(settings), stage.world, services)
+            app = root.application(LiveSettings(settings), stage.world, services)
             transport = httpx.ASGITransport(app)
             async with httpx.AsyncClient(transport=transport, base_url="http://router") as client:
                 example = result.example

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.config import ConfigRefused, load, read
-from harness.live import Live
+from harness.live import LiveSettings
 
 pytestmark = pytest.mark.virtual
 
@@ -18,11 +18,11 @@ ON = "[flows.chat]\nenable_langgraph = true\nlanggraph_percent = {percent}\n"
 
 
 @pytest.fixture
-async def live(tmp_path: Path) -> AsyncIterator[Live]:
+async def live(tmp_path: Path) -> AsyncIterator[LiveSettings]:
     """The settings of a file that is watched."""
     path = tmp_path / "cutover.toml"
     path.write_text(ON.format(percent=10.0))
-    watched = Live(load(path), path)
+    watched = LiveSettings(load(path), path)
     watching = asyncio.create_task(watched.watch())
     await asyncio.sleep(1.5)
     yield watched
@@ -31,7 +31,7 @@ async def live(tmp_path: Path) -> AsyncIterator[Live]:
         await watching
 
 
-async def write(live: Live, text: str | bytes, seconds: float = 3.0) -> float:
+async def write(live: LiveSettings, text: str | bytes, seconds: float = 3.0) -> float:
     """Change the file; return the share of graph when the time has passed."""
     assert live.path is not None
     live.path.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -39,7 +39,7 @@ async def write(live: Live, text: str | bytes, seconds: float = 3.0) -> float:
     return live.flows["chat"].shares.percent
 
 
-async def test_a_change_is_taken_when_it_was_read_twice(live: Live) -> None:
+async def test_a_change_is_taken_when_it_was_read_twice(live: LiveSettings) -> None:
     """A file that is just being written is read in the middle."""
     assert await write(live, ON.format(percent=20.0), seconds=1.0) == 10.0
     assert await write(live, ON.format(percent=30.0), seconds=1.0) == 10.0
@@ -51,7 +51,7 @@ async def test_a_change_while_the_server_starts_counts(tmp_path: Path) -> None:
     """Between the reading of the file and the first look at it."""
     path = tmp_path / "cutover.toml"
     path.write_text(ON.format(percent=10.0))
-    live = Live(load(path), path)
+    live = LiveSettings(load(path), path)
     path.write_text(ON.format(percent=20.0))
     watching = asyncio.create_task(live.watch())
     await asyncio.sleep(3.0)
@@ -72,7 +72,7 @@ async def test_a_change_while_the_server_starts_counts(tmp_path: Path) -> None:
     ],
 )
 async def test_a_bad_edit_keeps_the_last_good_one(
-    live: Live, caplog: pytest.LogCaptureFixture, bad: str | bytes
+    live: LiveSettings, caplog: pytest.LogCaptureFixture, bad: str | bytes
 ) -> None:
     """And says so, once, until the file is good again."""
     assert await write(live, bad, seconds=10.0) == 10.0
@@ -82,7 +82,7 @@ async def test_a_bad_edit_keeps_the_last_good_one(
     assert not live.refused
 
 
-async def test_a_file_that_is_away_changes_nothing(live: Live) -> None:
+async def test_a_file_that_is_away_changes_nothing(live: LiveSettings) -> None:
     """It is said, and the next one counts."""
     assert live.path is not None
     live.path.unlink()
@@ -92,7 +92,9 @@ async def test_a_file_that_is_away_changes_nothing(live: Live) -> None:
     assert await write(live, ON.format(percent=40.0)) == 40.0
 
 
-async def test_what_needs_a_restart_is_said(live: Live, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_needs_a_restart_is_said(
+    live: LiveSettings, caplog: pytest.LogCaptureFixture
+) -> None:
     """Switches and shares are in force at once, the port is not; the salt never moves by itself."""
     edit = ON.format(percent=60.0) + '[server]\nport = 1\n[rollout]\nsalt = "other"\n[flows.ops]\n'
     assert await write(live, edit) == 60.0

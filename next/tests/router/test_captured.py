@@ -14,7 +14,7 @@ from cutover.errors import Failed, Left, Pause
 from cutover.records import RunRecord
 from harness import root
 from harness.config import ConfigRefused, parse
-from harness.live import Live
+from harness.live import LiveSettings
 from harness.root import equal_shadow
 from loadtests.simulator import Answer, Cut
 from router.captures import CaptureReader, Captures, Store
@@ -47,7 +47,9 @@ class Capturing:
     async def run(self, *clients: Client, **fields: Any) -> None:
         """Serve clients one after the other, as a process does from its start to its end."""
         async with root.capturing(self.settings) as self.captures:
-            app = root.application(Live(self.settings), self.stage.world, captures=self.captures)
+            app = root.application(
+                LiveSettings(self.settings), self.stage.world, captures=self.captures
+            )
             async with app.router.lifespan_context(app):
                 for number, one in enumerate(clients):
                     one.app = app
@@ -111,7 +113,7 @@ async def test_a_paused_exchange_is_captured_with_its_question_and_so_is_what_fo
     capturing = Capturing(stage, tmp_path, flows={"ops": {}})
     asking, answering = client(), client()
     async with root.capturing(capturing.settings) as captures:
-        app = root.application(Live(capturing.settings), stage.world, captures=captures)
+        app = root.application(LiveSettings(capturing.settings), stage.world, captures=captures)
         async with app.router.lifespan_context(app):
             asking.app = answering.app = app
             await asking.post("/ops/react", {"session_id": "s", "input": "restart web"})
@@ -144,7 +146,7 @@ async def test_a_serving_run_is_captured_before_its_shadow_ends(
         assert captures is not None
         shadows = Shadows(equal_shadow)
         app = root.application(
-            Live(capturing.settings), stage.world, shadows=shadows, captures=captures
+            LiveSettings(capturing.settings), stage.world, shadows=shadows, captures=captures
         )
         one = Client(app)
         await one.post("/chat/sse", CHAT)

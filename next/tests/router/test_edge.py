@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from harness import root
 from harness.config import parse
-from harness.live import Live
+from harness.live import LiveSettings
 from loadtests.simulator import Answer, Silence
 from tests.support.client import Client
 from tests.support.stage import Stage, staged
@@ -33,7 +33,7 @@ async def stage() -> AsyncIterator[Stage]:
 def application(stage: Stage, *origins: str) -> FastAPI:
     """Return the application over a stage's world."""
     settings = parse({"flows": {"chat": {}}, "server": {"origins": list(origins)}})
-    return root.application(Live(settings), stage.world)
+    return root.application(LiveSettings(settings), stage.world)
 
 
 async def test_a_silent_stream_is_kept_alive(stage: Stage) -> None:
@@ -72,7 +72,7 @@ async def test_a_client_that_reads_nothing_is_left(stage: Stage) -> None:
 async def test_a_client_that_sends_no_body_takes_no_place(stage: Stage) -> None:
     """For others are served meanwhile; after a minute it is told, and left."""
     settings = parse({"flows": {"chat": {}}, "limits": {"streams": 1}})
-    app = root.application(Live(settings), stage.world)
+    app = root.application(LiveSettings(settings), stage.world)
     stage.sim.script([Answer(text="a")])
     slow, quick = Client(app, sends_body=False), Client(app)
     waiting = asyncio.create_task(slow.post("/chat/sse", CHAT))

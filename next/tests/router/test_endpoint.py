@@ -15,7 +15,7 @@ from sqlalchemy import text as sql
 from cutover import Event, Request
 from harness import root
 from harness.config import parse
-from harness.live import Live
+from harness.live import LiveSettings
 from harness.root import equal_shadow
 from loadtests.simulator import Answer, Silence, SlowFirst
 from router.exchange import Served, finish
@@ -41,7 +41,7 @@ async def stage() -> AsyncIterator[Stage]:
 def application(stage: Stage, shadows: Shadows | None = None, **flows: Any) -> FastAPI:
     """Return the application over a stage's world."""
     settings = parse({"flows": flows or {"chat": {}}})
-    return root.application(Live(settings), stage.world, shadows=shadows)
+    return root.application(LiveSettings(settings), stage.world, shadows=shadows)
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ async def test_a_tester_asks_for_a_stack(
 ) -> None:
     """With the key, and only while graph is on at all."""
     settings = parse({"flows": {"chat": {"enable_langgraph": enabled}}} | QA)
-    client = Client(root.application(Live(settings), stage.world), sends=headers)
+    client = Client(root.application(LiveSettings(settings), stage.world), sends=headers)
     await client.post("/chat/sse", CHAT)
     assert client.headers["x-cutover-served"] == served
 
@@ -275,7 +275,7 @@ async def test_more_streams_than_are_allowed_are_refused(stage: Stage) -> None:
     """At once, and to be tried again; the place is free when a stream ends."""
     stage.sim.script([Answer(text="a b", fault=Silence(1)), Answer(text="c"), Answer(text="d")])
     settings = parse({"limits": {"streams": 1}, "flows": {"chat": {}}})
-    app = root.application(Live(settings), stage.world)
+    app = root.application(LiveSettings(settings), stage.world)
     first = asyncio.create_task(Client(app).post("/chat/sse", CHAT))
     await stage.sim.until(lambda sim: bool(sim.requests))
     second = Client(app)

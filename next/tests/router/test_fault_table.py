@@ -20,7 +20,7 @@ from cutover.errors import Failed, Outcome, Refused
 from cutover.tape import current_run
 from harness import root
 from harness.config import parse
-from harness.live import Live
+from harness.live import LiveSettings
 from harness.root import equal_shadow
 from router.exchange import Served
 from router.serve import serve
@@ -232,7 +232,7 @@ def _scene(row: Row, stage: Stage, shadows: Shadows, patch: pytest.MonkeyPatch) 
         for name, stack in root.stacks(row.flow).items()
     }
     patch.setattr(root, "stacks", lambda _: stacks)
-    scene.app = root.application(Live(settings), stage.world, shadows=shadows)
+    scene.app = root.application(LiveSettings(settings), stage.world, shadows=shadows)
     scene.client = Client(scene.app)
     if row.fault == "the client leaves" and row.place == "behind":
         end = f"event: {row.story.last}" if FLOWS[row.flow].named else f'"{row.story.last}"'

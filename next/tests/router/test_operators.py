@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from harness import root
 from harness.config import parse
-from harness.live import Live
+from harness.live import LiveSettings
 from loadtests.simulator import Answer
 from router.telemetry.metrics import METRICS
 from tests.support.client import Client
@@ -34,7 +34,7 @@ async def stage() -> AsyncIterator[Stage]:
 
 def application(stage: Stage, *, crash_after: int = 0, **tables: Any) -> FastAPI:
     """Return the application over a stage's world."""
-    live = Live(parse({"flows": {"chat": {}}} | tables))
+    live = LiveSettings(parse({"flows": {"chat": {}}} | tables))
     return root.application(live, stage.world, crash_after=crash_after)
 
 

@@ -13,7 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from harness import root
 from harness.config import parse
-from harness.live import Live
+from harness.live import LiveSettings
 from tests.support.client import Client
 from tests.support.stage import staged
 
@@ -74,7 +74,7 @@ async def traced(url: str, *, crash_after: int = 0, **headers: str) -> None:
     ended = asyncio.Event()
     async with staged() as stage, root.tracing(settings) as observers:
         told = (*observers, lambda _: ended.set())
-        live = Live(settings)
+        live = LiveSettings(settings)
         app = root.application(live, stage.world, observers=told, crash_after=crash_after)
         await Client(app, sends=headers).post("/chat/sse", CHAT)
         await ended.wait()

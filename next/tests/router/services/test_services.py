@@ -20,7 +20,7 @@ from cutover.flow import ClientRequest, Request
 from cutover.wire import Body, Reader, find_dialect, splitter
 from harness import root
 from harness.config import parse
-from harness.live import Live
+from harness.live import LiveSettings
 from harness.services import open_services
 from router import driver
 from router.gateway.runs import OpenRuns
@@ -80,7 +80,7 @@ async def pair(
                 "flows": {"mine": {**declared, **table}},
             }
         )
-        app = root.application(Live(settings), stage.world, opened)
+        app = root.application(LiveSettings(settings), stage.world, opened)
         yield Pair(legacy, graph, app)
 
 
