@@ -2,11 +2,11 @@
 
 import logging
 
-from benchmarks import comparing, cost, gateway, passing, shadowed
+from benchmarks import comparison, cost, gateway, passthrough, shadowed
 
 logging.disable(logging.WARNING)
 cost.figures()
 gateway.figures()
-comparing.figures()
-passing.figures()
+comparison.figures()
+passthrough.figures()
 shadowed.figures()

@@ -23,7 +23,7 @@ import psutil
 import uvicorn
 import uvloop
 
-from benchmarks.passing import EVENTS, listening, nginx, running, upstream
+from benchmarks.passthrough import EVENTS, listening, nginx, running, upstream
 from benchmarks.streams import listen
 from cutover import Exchange, Run
 from router.gateway import Gateway, GatewaySettings, Provider, open_connections

@@ -15,7 +15,7 @@ import aiohttp
 import uvloop
 
 from benchmarks.cost import percentile
-from benchmarks.passing import listening, running
+from benchmarks.passthrough import listening, running
 from benchmarks.provider import provider
 
 PORTS = {"alone": 18_607, "mirrored": 18_608}
