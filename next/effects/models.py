@@ -17,9 +17,10 @@ import tiktoken
 
 from cutover import TapeTransport
 from cutover.errors import StackFailed
-from effects.world import OPENAI
 from rules.models import estimate
 
+OPENAI: Final = "https://api.openai.com/v1"
+"""Where models are asked if nothing names another provider."""
 CONNECT_SECONDS: Final = 5.0
 SILENCE_SECONDS: Final = 60.0
 """How long a provider may send nothing within a response."""

@@ -1,4 +1,4 @@
-"""The world that effects act on: one open `World` a process, which every effect reaches.
+"""The world that effects act on: one open `World` a process; its clock and new ids, as effects.
 
 Effects are module functions without a parameter for the world: what reads a tape must not differ
 by the objects of a process. A `ContextVar` would not do, since pumps, threads and background tasks
@@ -11,13 +11,16 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Literal
+from uuid import uuid4
 from zoneinfo import ZoneInfo
 
 import httpx
 import msgspec
 from redis.asyncio import Redis
 
+from cutover import effect
 from cutover.errors import CutoverError
 from effects.database import Database
 
@@ -29,11 +32,9 @@ if TYPE_CHECKING:
     from effects.tools import Tools
     from effects.workers import Workers
 
-OPENAI: Final = "https://api.openai.com/v1"
-"""Where models are asked if nothing names another provider."""
-REDIS_SECONDS = 1.0
+REDIS_SECONDS: Final = 1.0
 """How long a call of Redis may take, and connecting to it."""
-SERVICE_SECONDS = 5.0
+SERVICE_SECONDS: Final = 5.0
 """How long a request to the Memory service may take."""
 
 
@@ -128,6 +129,28 @@ async def open_world(
             http = await opened.enter_async_context(_service(settings))
         world = World(settings, database, ZoneInfo(settings.zone), clock, redis, http)
         yield opened.enter_context(use(world))
+
+
+Kind = Literal["message", "session", "hitl", "approval", "memory"]
+"""What an id is for: two stacks that draw ids in another order get the same for each purpose."""
+
+
+@effect("clock.now")
+async def read_clock() -> str:
+    """Return the time in the configured zone: ISO 8601, milliseconds, offset."""
+    return local_time(current().clock())
+
+
+@effect("ids.new")
+async def new_id(kind: Kind) -> str:
+    """Return a new id: 32 hexadecimal digits."""
+    del kind  # stands in the call's key alone
+    return uuid4().hex
+
+
+def local_time(seconds: float) -> str:
+    """Return seconds since the epoch as `read_clock` would; for what is stored outside a run."""
+    return datetime.fromtimestamp(seconds, current().zone).isoformat(timespec="milliseconds")
 
 
 def _redis(url: str) -> Redis:

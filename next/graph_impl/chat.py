@@ -28,10 +28,10 @@ from typing_extensions import TypedDict
 
 from cutover import Refused, Request, StackFailed, wrap_graph
 from cutover.tape import moment
-from effects import clock, conversations, ids, locks
+from effects import conversations, locks
 from effects.conversations import Turn, TurnDiffers
 from effects.models import ModelEntry
-from effects.world import current
+from effects.world import current, new_id, read_clock
 from graph_impl.flow import Context, langchain_tools, options_of, prompt, run_round, send, streamed
 from graph_impl.model import CALLS, REASONING_TEXT, ask, chat_model, find_model
 from rules.flows import chat as wire
@@ -97,7 +97,7 @@ async def initialize(state: ChatState, runtime: Runtime[Context]) -> dict[str, A
     token = await locks.acquire(_lock(state), wire.LOCK_SECONDS)
     if token is None:
         raise Refused(409, "message_locked", "this message is being answered already")
-    started_at = await clock.now()
+    started_at = await read_clock()
     turn = await (_find(body) if body.content is None else _store(body, started_at))
     send(runtime, wire.ChatAccept())
     send(runtime, wire.ChatStartReply())
@@ -217,7 +217,7 @@ async def output_processing(state: ChatState, runtime: Runtime[Context]) -> dict
     runtime.stream_writer({"notice": notice})
     turn, content = state["turn"], state["accumulated_content"] + notice
     reply = Turn(
-        id=await ids.new("message"),
+        id=await new_id("message"),
         flow="chat",
         chat_id=turn["chat_id"],
         role="assistant",

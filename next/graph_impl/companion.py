@@ -31,10 +31,10 @@ from langgraph.types import interrupt
 from typing_extensions import TypedDict
 
 from cutover import EffectFailed, Request, wrap_graph
-from effects import clock, conversations, ids, pauses
+from effects import conversations, pauses
 from effects.conversations import Turn
 from effects.memory import Memory, memories, namespace
-from effects.world import current
+from effects.world import current, new_id, read_clock
 from graph_impl.flow import (
     Context,
     CurrentStore,
@@ -124,9 +124,9 @@ async def initialize(state: CompanionState, runtime: Companion) -> dict[str, Any
     )
     find_model(options.vision_model_id if image else options.model_id)
     turn = {
-        "at": await clock.now(),
-        "id": await ids.new("message"),
-        "reply_id": await ids.new("message"),
+        "at": await read_clock(),
+        "id": await new_id("message"),
+        "reply_id": await new_id("message"),
         "image": image,
     }
     if image:
@@ -215,7 +215,7 @@ async def reasoning(state: CompanionState, runtime: Companion) -> dict[str, Any]
         return {"messages": [answer], **await _finish(state, runtime, content)}
     question = None
     if (form := _asked(answer).form) is not None and offered:
-        hitl_id, session = await ids.new("hitl"), state["session_id"]
+        hitl_id, session = await new_id("hitl"), state["session_id"]
         question = wire.CompanionHitl(hitl_id, session, wire.QUESTION, form)
     return {
         "messages": [answer],
@@ -348,7 +348,7 @@ async def memory_extraction(state: CompanionState, runtime: Companion) -> dict[s
     facts = extraction.read_facts(str(answer.content), options.least_confidence)
     if not facts:
         return await _finish(state, runtime, _say(runtime, "nothing_found"))
-    form, hitl_id = extraction.memory_form(facts, options.texts), await ids.new("hitl")
+    form, hitl_id = extraction.memory_form(facts, options.texts), await new_id("hitl")
     request = wire.CompanionHitl(hitl_id, state["session_id"], wire.MEMORY, form)
     return {
         "facts": [msgspec.to_builtins(one) for one in facts],

@@ -20,11 +20,11 @@ from langgraph.types import interrupt
 from typing_extensions import TypedDict
 
 from cutover import Request, StackFailed, wrap_graph
-from effects import audit, clock, conversations, ids, pauses
-from effects.audit import AuditEntry
+from effects import conversations, pauses
 from effects.conversations import Turn
-from effects.workers import Progress, Result
-from effects.world import current
+from effects.workers import Progress, Result, audit
+from effects.workers.audit import AuditEntry
+from effects.world import current, new_id, read_clock
 from graph_impl.flow import Context, options_of, prompt, send, streamed
 from graph_impl.model import ask, chat_model, find_model
 from rules import intents, risk
@@ -90,8 +90,8 @@ def _named(state: OpsState) -> dict[str, Any]:
 async def preprocess(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Read the session, store the message, and see what it asks for as far as rules can tell."""
     session = state["session_id"]
-    started_at = await clock.now()
-    asked, answered = await ids.new("message"), await ids.new("message")
+    started_at = await read_clock()
+    asked, answered = await new_id("message"), await new_id("message")
     earlier = await conversations.history("ops", session, HISTORY)
     last = next((one for one in reversed(earlier) if one.role == "assistant"), None)
     items = last.data.get("items", []) if last is not None else []
@@ -154,7 +154,7 @@ async def safety(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
         "risk_level": level,
         "fault": fault,
         "needs_approval": needed,
-        "approval_id": await ids.new("approval") if needed else "",
+        "approval_id": await new_id("approval") if needed else "",
         "approval_granted": False,
         "approved_by": risk.ASSISTANT,
     }

@@ -25,10 +25,11 @@ from typing_extensions import TypedDict
 from cutover import EffectFailed, Request, StackFailed, wrap_graph
 from cutover.errors import Failed, outcome_of
 from cutover.tape import current_run
-from effects import clock, conversations, ids
+from effects import conversations
 from effects.conversations import Turn
 from effects.memory import memories, namespace
 from effects.models import tokens
+from effects.world import new_id, read_clock
 from graph_impl.flow import (
     Context,
     CurrentStore,
@@ -226,16 +227,16 @@ async def output_formatter(state: PipelineState, runtime: Pipeline) -> dict[str,
 
 
 async def _remember(state: PipelineState, said: str) -> None:
-    now = await clock.now()
+    now = await read_clock()
     owner: dict[str, Any] = {
         "flow": "pipeline",
         "chat_id": state["session_id"],
         "user_id": state["user_id"],
         "at": now,
     }
-    asked = await ids.new("message")
+    asked = await new_id("message")
     await conversations.add(Turn(id=asked, role="user", content=state["current_input"], **owner))
-    replied = await ids.new("message")
+    replied = await new_id("message")
     await conversations.add(Turn(id=replied, role="assistant", content=said, **owner))
 
 

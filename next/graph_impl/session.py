@@ -30,11 +30,11 @@ from langgraph.store.base import BaseStore
 from typing_extensions import TypedDict
 
 from cutover import EffectFailed, Refused, Request, StackFailed, wrap_graph
-from effects import clock, conversations, ids
+from effects import conversations
 from effects.conversations import Turn
 from effects.memory import Memory, memories, namespace, readings
 from effects.models import ModelEntry
-from effects.world import current
+from effects.world import current, new_id, read_clock
 from graph_impl.flow import (
     Context,
     CurrentStore,
@@ -101,7 +101,7 @@ def _text(message: AnyMessage) -> str:
 
 async def _thread(request: Request[wire.SessionRequest, Any]) -> RunnableConfig:
     """Return what LangGraph runs a request with: the thread is the session, or a new one."""
-    thread_id = request.body.session_id or await ids.new("session")
+    thread_id = request.body.session_id or await new_id("session")
     return {"configurable": {"thread_id": thread_id}, "recursion_limit": MOST_STEPS}
 
 
@@ -132,13 +132,13 @@ async def recall_memory(state: SessionState, runtime: Runtime[Context]) -> dict[
 async def _stored(state: SessionState, session_id: str, message: AnyMessage) -> Turn:
     """Store what was said, under a new id."""
     turn = Turn(
-        id=await ids.new("message"),
+        id=await new_id("message"),
         flow="session",
         chat_id=session_id,
         role="assistant" if isinstance(message, AIMessage) else "user",
         content=_text(message),
         user_id=state.get("user_id"),
-        at=await clock.now(),
+        at=await read_clock(),
     )
     await conversations.add(turn)
     return turn
@@ -269,7 +269,7 @@ async def _apply(
             nearest = await store.asearch(where, query=text, limit=1)
             if text in texts or any(extraction.is_known(one.score) for one in nearest):
                 continue
-            memory = Memory(await ids.new("memory"), text, change.type, session_id)
+            memory = Memory(await new_id("memory"), text, change.type, session_id)
         else:
             old = known[extraction.known_index(change)]
             if change.op == "delete":

@@ -14,14 +14,14 @@ import msgspec
 from msgspec import UNSET
 
 from cutover.errors import Refused
-from effects import actions, builtin_tools, conversations
+from effects import builtin_tools, conversations
 from effects.conversations import Turn
 from effects.memory import Embedder, open_memory, readings
 from effects.models import DEFAULTS, ModelEntry, Models
 from effects.pauses import Pauses
 from effects.threads import open_threads
 from effects.tools import Tools
-from effects.workers import Workers, WorkerSettings
+from effects.workers import Workers, WorkerSettings, actions
 from effects.world import World, current, use
 from harness.config import Settings
 from harness.containment import contexts_in_threads, watch_escapes

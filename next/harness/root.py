@@ -19,7 +19,7 @@ from cutover import Event, Request, Stack
 from cutover.errors import CutoverError
 from cutover.flow import Flow
 from cutover.records import PauseRecord, RecordDamaged, RunRecord, TapeRecord
-from effects import feedback, pins
+from effects import rollout
 from effects.pauses import Pauses
 from effects.world import EffectSettings, World, open_world
 from harness.config import ConfigRefused, Settings
@@ -235,8 +235,8 @@ def application(
     return create_app(
         flows,
         pauses,
-        feedback.put,
-        pins.pin,
+        rollout.put_feedback,
+        rollout.pin,
         Operating(
             partial(_ready, world),
             lambda: live.refused,

@@ -9,10 +9,10 @@ from msgspec import UNSET
 
 from cutover import Refused, Request, StackFailed
 from cutover.tape import moment, timed
-from effects import clock, conversations, ids, locks
+from effects import conversations, locks
 from effects.conversations import Turn, TurnDiffers
 from effects.models import ModelEntry
-from effects.world import current
+from effects.world import current, new_id, read_clock
 from legacy.model import Answer, Message, offered, render, run_tools, stream
 from rules.flows import chat as wire
 from rules.models import CHAT_HISTORY, runs_tools, window
@@ -66,7 +66,7 @@ async def chat(
         token = await locks.acquire(lock, wire.LOCK_SECONDS)
         if token is None:
             raise Refused(409, "message_locked", "this message is being answered already")
-        now = await clock.now()
+        now = await read_clock()
         turn = await _message(body, now)
     yield wire.ChatAccept()
     yield wire.ChatStartReply()
@@ -172,7 +172,7 @@ def _content(turn: Turn) -> str:
 
 async def _reply(turn: Turn, content: str, now: str) -> Turn:
     return Turn(
-        id=await ids.new("message"),
+        id=await new_id("message"),
         flow="chat",
         chat_id=turn.chat_id,
         role="assistant",

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from cutover import EffectFailed, Request
 from cutover.tape import timed
-from effects import clock, conversations, ids, pauses
+from effects import conversations, pauses
 from effects.conversations import Turn
 from effects.memory import Memory, memories, namespace
 from effects.models import ModelEntry
-from effects.world import current
+from effects.world import current, new_id, read_clock
 from legacy.model import (
     Answer,
     Message,
@@ -90,7 +90,7 @@ async def companion(
     pictured = isinstance(body, wire.ImageRequest)
     with timed("initialize"):
         entry = current().models.find(options.vision_model_id if pictured else options.model_id)
-        times_and_ids = await clock.now(), await ids.new("message"), await ids.new("message")
+        times_and_ids = await read_clock(), await new_id("message"), await new_id("message")
         whose = wire.memory_owner(body.user_id, body.session_id)
         dialogue = Dialogue(body.session_id, body.user_id, whose, options, *times_and_ids)
     if isinstance(body, wire.ImageRequest):
@@ -140,7 +140,7 @@ async def _message(
         asked = forms.AskedCalls(tuple(range(len(calls))))
         if names is not None:
             asked = forms.divide_calls([(call.name, call.arguments) for call in calls])
-        question = await ids.new("hitl") if asked.form is not None else ""
+        question = await new_id("hitl") if asked.form is not None else ""
         results: dict[int, ToolResult] = {}
         with timed("tools"):
             async for place, result in _results(dialogue, calls, asked, names or ()):
@@ -235,7 +235,7 @@ async def _picture(
         yield dialogue.notice("nothing_found")
         return
     with timed("human"):
-        form, question = extraction.memory_form(facts, texts), await ids.new("hitl")
+        form, question = extraction.memory_form(facts, texts), await new_id("hitl")
         yield wire.CompanionHitl(question, dialogue.session, wire.MEMORY, form)
         approved = extraction.approved_facts(facts, form, await pauses.answer(question))
         async for said in _remember(dialogue, question, approved):

@@ -8,11 +8,11 @@ from typing import Any
 
 from cutover import Request, StackFailed
 from cutover.tape import timed
-from effects import audit, clock, conversations, ids, pauses
-from effects.audit import AuditEntry
+from effects import conversations, pauses
 from effects.conversations import Turn
-from effects.workers import Progress, Result
-from effects.world import current
+from effects.workers import Progress, Result, audit
+from effects.workers.audit import AuditEntry
+from effects.world import current, new_id, read_clock
 from legacy.model import Message, ask, render
 from rules import intents, risk
 from rules.flows import ops as wire
@@ -112,7 +112,7 @@ async def ops(request: Request[wire.OpsRequest, wire.OpsOptions]) -> AsyncIterat
 
 async def _open(body: wire.OpsRequest, options: wire.OpsOptions) -> tuple[Session, list[Turn]]:
     """Read the session and store the message; every id is drawn before the first question."""
-    now, turn, reply = await clock.now(), await ids.new("message"), await ids.new("message")
+    now, turn, reply = await read_clock(), await new_id("message"), await new_id("message")
     history = await conversations.history("ops", body.session_id, HISTORY)
     await conversations.add(_turn(turn, body.session_id, "user", body.input, now))
     replies = [one.data for one in history if one.role == "assistant"]
@@ -152,7 +152,7 @@ async def _approve(
     session: Session, instruction: risk.Instruction, level: wire.Risk
 ) -> AsyncIterator[wire.OpsApproval]:
     """Put an instruction to a person, who answers for it from then on."""
-    approval = await ids.new("approval")
+    approval = await new_id("approval")
     yield wire.OpsApproval(
         approval, instruction.worker, instruction.action, instruction.args, level
     )

@@ -11,11 +11,11 @@ import openai
 from cutover import EffectFailed, Request, StackFailed
 from cutover.errors import Failed, outcome_of
 from cutover.tape import current_run, timed
-from effects import clock, conversations, ids
+from effects import conversations
 from effects.conversations import Turn
 from effects.memory import Memory, memories, namespace
 from effects.models import tokens
-from effects.world import current
+from effects.world import current, new_id, read_clock
 from legacy.model import Answer, Message, ask, render, stream
 from rules.extraction import RECALLED, memory_query
 from rules.flows import pipeline as wire
@@ -219,10 +219,10 @@ def _failure(node: str, error: BaseException) -> wire.NodeFailure:
 
 
 async def _store(state: State, response: str) -> None:
-    body, at = state.request.body, await clock.now()
+    body, at = state.request.body, await read_clock()
     for role, content in (("user", state.message), ("assistant", response)):
         turn = Turn(
-            id=await ids.new("message"),
+            id=await new_id("message"),
             flow="pipeline",
             chat_id=body.session_id,
             role=role,  # type: ignore[arg-type]  # one of the two

@@ -10,11 +10,11 @@ import openai
 
 from cutover import EffectFailed, Refused, Request, StackFailed
 from cutover.tape import timed
-from effects import clock, conversations, ids
+from effects import conversations
 from effects.conversations import Turn
 from effects.memory import Memory, memories, namespace, readings
 from effects.models import ModelEntry
-from effects.world import current
+from effects.world import current, new_id, read_clock
 from legacy.model import Answer, Message, ask, offered, render, run_tools, stream
 from rules import extraction
 from rules.flows import session as wire
@@ -29,7 +29,7 @@ Asked = Request[wire.SessionRequest, wire.SessionOptions]
 async def session(request: Asked) -> AsyncIterator[wire.SessionEvent]:
     """Answer one message of a session."""
     body, options = request.body, request.options
-    session_id = body.session_id or await ids.new("session")
+    session_id = body.session_id or await new_id("session")
     entry = current().models.find(options.model_id)
     history = await _history(request)
     await _store(session_id, "user", body.message, body.user_id)
@@ -85,13 +85,13 @@ async def _history(request: Asked) -> list[Turn]:
 
 async def _store(session_id: str, role: str, content: str, user_id: str | None) -> Turn:
     turn = Turn(
-        id=await ids.new("message"),
+        id=await new_id("message"),
         flow="session",
         chat_id=session_id,
         role=role,  # type: ignore[arg-type]  # one of the two
         content=content,
         user_id=user_id,
-        at=await clock.now(),
+        at=await read_clock(),
     )
     await conversations.add(turn)
     return turn
@@ -180,7 +180,7 @@ async def _read(entry: ModelEntry, turns: Sequence[Turn], user_id: str, session_
             nearest = memories(await store.asearch(where, query=text, limit=1))
             if text in seen or extraction.is_known(nearest[0].score if nearest else None):
                 continue
-            key, kind = await ids.new("memory"), change.type
+            key, kind = await new_id("memory"), change.type
         seen.add(text)
         await store.aput(where, key, Memory(key, text, kind, session_id).value())
     await store.aput(readings(user_id), session_id, {"message": turns[-1].id}, index=False)

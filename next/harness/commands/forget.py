@@ -15,7 +15,7 @@ import psycopg
 from sqlalchemy.exc import SQLAlchemyError
 
 from cutover.errors import CutoverError
-from effects import conversations, feedback, pins, threads
+from effects import conversations, rollout, threads
 from effects.conversations import Chat, NotForgotten
 from effects.memory import items, namespace, readings
 from effects.pauses import Pauses
@@ -90,12 +90,12 @@ async def forget(
     pauses = Pauses(world.database, world.clock)
     for flow, one in sorted(chats):
         done.removed["pauses"] += await pauses.forget(flow, one, dry_run=dry_run)
-        done.removed["pins"] += await pins.forget(flow, one, dry_run=dry_run)
+        done.removed["pins"] += await rollout.forget_pin(flow, one, dry_run=dry_run)
         if flow == WITH_THREADS:
             done.removed["threads"] += await threads.forget(world.threads, one, dry_run=dry_run)
     for flow in flows:  # one of them may be sticky by user
         for user in users:
-            done.removed["pins"] += await pins.forget(flow, user, dry_run=dry_run)
+            done.removed["pins"] += await rollout.forget_pin(flow, user, dry_run=dry_run)
     for where, key in learnt:
         done.removed[where[0]] += 1
         if not dry_run:
@@ -130,7 +130,7 @@ async def _from_captures(
     done.removed["captures"] = found.lines
     done.left += [f"captures: {name} cannot be read or written" for name in found.left]
     for exchange in found.exchanges:
-        done.removed["feedback"] += await feedback.forget(exchange, dry_run=dry_run)
+        done.removed["feedback"] += await rollout.forget_feedback(exchange, dry_run=dry_run)
 
 
 async def forget_configured(

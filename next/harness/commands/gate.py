@@ -21,7 +21,7 @@ from compare.report.document import read_report
 from compare.rollout import ALL, Decision, RampPlan, Scope, Verdict, decide, planned, ramp
 from compare.rows import frame
 from compare.verdict import LOST_AT_MOST
-from effects import feedback
+from effects import rollout
 from harness import root
 from harness.commands.diff import opened
 from harness.config import ConfigRefused, Settings, load
@@ -62,7 +62,10 @@ async def _scores(settings: Settings, since: int) -> dict[str, int]:
     """Return the feedback given since a time by exchange; raises `ConfigRefused`."""
     try:
         async with root.stores(settings):
-            return {one.exchange_id: one.score for one in await feedback.since(since / _SECOND_US)}
+            return {
+                one.exchange_id: one.score
+                for one in await rollout.feedback_since(since / _SECOND_US)
+            }
     except (SQLAlchemyError, OSError) as error:
         problem = f"stores.database: feedback cannot be read: {type(error).__name__}"
         raise ConfigRefused(None, [problem]) from error

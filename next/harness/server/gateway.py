@@ -11,11 +11,12 @@ from dataclasses import replace
 
 import uvicorn
 
-from effects.world import OPENAI
 from harness.config import ConfigRefused, GatewayTable, Settings
 from harness.server.listener import listener
 from router.gateway import Gateway, GatewaySettings, Provider, open_connections
 from router.gateway.runs import OpenRuns
+
+_OPENAI = "https://api.openai.com/v1"
 
 
 @asynccontextmanager
@@ -50,7 +51,7 @@ def gateway_settings(settings: Settings, table: GatewayTable) -> GatewaySettings
     providers = [
         Provider(
             name,
-            one.base_url or os.environ.get("OPENAI_BASE_URL", OPENAI),
+            one.base_url or os.environ.get("OPENAI_BASE_URL", _OPENAI),
             one.key,
             one.silence_seconds,
         )

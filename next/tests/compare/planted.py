@@ -181,7 +181,7 @@ async def _refusing(_: Request[Any, Any]) -> AsyncIterator[Event]:
 
 
 REFUSED = "::1:1 cannot be reached: Connection refused"
-NOW = "        now = await clock.now()\n"
+NOW = "        now = await read_clock()\n"
 RELEASE = "        await locks.release(lock, token)\n"
 KEEP = "        await conversations.add(await _reply(turn, output.content, now))\n"
 MARK = (

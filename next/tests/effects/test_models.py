@@ -15,8 +15,7 @@ from aiohttp import web
 from cutover import Exchange
 from cutover.errors import StackFailed
 from effects import models as module
-from effects.models import ModelEntry, Models, tokens
-from effects.world import OPENAI
+from effects.models import OPENAI, ModelEntry, Models, tokens
 from tests.effects.conftest import taped
 
 VARIABLES = ("OPENAI_BASE_URL", "OPENAI_API_KEY", "TIKTOKEN_CACHE_DIR", "OTHER_KEY")

@@ -18,9 +18,9 @@ import pytest
 from aiohttp import web
 
 from cutover import Exchange
-from effects.actions import ACTIONS
-from effects.command import run_command
 from effects.workers import Progress, Report, Result, Workers, WorkerSettings, action
+from effects.workers.actions import ACTIONS
+from effects.workers.command import run_command
 from effects.world import World, use
 from rules.risk import ACTIONS as RULES
 from tests.effects.conftest import taped
@@ -427,7 +427,7 @@ async def test_a_deployment_ends_with_all_it_has_started(
     code: str, end: Callable[[AsyncIterator[Report]], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When its time is over, when the client leaves, when the task is cancelled."""
-    monkeypatch.setattr("effects.command.GRACE_SECONDS", 0.1)
+    monkeypatch.setattr("effects.workers.command.GRACE_SECONDS", 0.1)
     reports = run_command(python(code), ".", 0.5)
     first = await anext(reports)
     await end(reports)

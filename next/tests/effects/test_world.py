@@ -12,11 +12,17 @@ from sqlalchemy import text
 from sqlalchemy.exc import ArgumentError
 
 from cutover import Exchange
-from effects import audit, clock, feedback, ids
-from effects.audit import AuditEntry
 from effects.database import Database
-from effects.feedback import Feedback
-from effects.world import EffectSettings, World, WorldClosed, current, open_world
+from effects.workers import audit
+from effects.workers.audit import AuditEntry
+from effects.world import (
+    EffectSettings,
+    WorldClosed,
+    current,
+    new_id,
+    open_world,
+    read_clock,
+)
 from tests.effects.conftest import MovableClock, taped
 
 MEMORY = "sqlite+aiosqlite://"
@@ -31,7 +37,7 @@ async def test_the_world_opened_last_is_current() -> None:
             assert current() is inner
         assert current() is outer
     with pytest.raises(WorldClosed):
-        await clock.now()
+        await read_clock()
 
 
 async def test_a_driver_that_blocks_is_refused() -> None:
@@ -52,16 +58,16 @@ async def test_a_driver_that_blocks_is_refused() -> None:
 async def test_the_time_is_that_of_the_configured_zone(zone: str, now: str) -> None:
     """ISO 8601 with the zone's offset."""
     async with open_world(EffectSettings(database=MEMORY, zone=zone), MovableClock()):
-        assert await clock.now() == now
+        assert await read_clock() == now
 
 
 async def test_ids_are_found_by_kind() -> None:
     """Stacks that draw ids in another order get the same id for the same purpose."""
     async with Exchange() as exchange:
         with taped(exchange):
-            session, message = await ids.new("session"), await ids.new("message")
+            session, message = await new_id("session"), await new_id("message")
         with taped(exchange, "play"):
-            assert (await ids.new("message"), await ids.new("session")) == (message, session)
+            assert (await new_id("message"), await new_id("session")) == (message, session)
     assert session != message
     assert len(message) == 32
 
@@ -80,18 +86,6 @@ async def test_audit_lines_come_back_in_order() -> None:
         await audit.write(line)
     await audit.write(AuditEntry(**(base | {"session_id": "t"}), id="4", what="rejected"))
     assert await audit.entries("s") == lines
-
-
-async def test_the_last_feedback_on_an_exchange_counts(world: World, clock: MovableClock) -> None:
-    """A changed mind replaces the score; `since` selects by time."""
-    del world
-    await feedback.put("one", 1)
-    await feedback.put("two", 0, "so-so")
-    clock.now += 10
-    await feedback.put("one", -1, "wrong")
-    late = Feedback("one", -1, "wrong", clock.now)
-    assert await feedback.since(0) == [Feedback("two", 0, "so-so", clock.now - 10), late]
-    assert await feedback.since(clock.now) == [late]
 
 
 async def test_processes_may_create_the_tables_at_once(database_url: str) -> None:

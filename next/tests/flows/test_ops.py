@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from cutover.errors import Failed, Pause, Refused
-from effects import audit
+from effects.workers import audit
 from graph_impl import ops as graph
 from harness.builtin import OPERATIONS
 from harness.root import equal_shadow

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from cutover.errors import Completed, Pause, Refused
-from effects import audit
+from effects.workers import audit
 from loadtests.simulator import Simulator
 from tests.support.continuing import Ended, Order, decide, opened
 

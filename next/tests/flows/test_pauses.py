@@ -16,8 +16,8 @@ from sqlalchemy import select, update
 
 from cutover.errors import Failed, Pause, Refused
 from cutover.records import TapeRecord, decode, encode
-from effects import audit
 from effects.database import PauseRow
+from effects.workers import audit
 from harness import root
 from harness.config import Settings
 from harness.live import LiveSettings

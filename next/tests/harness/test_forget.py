@@ -15,7 +15,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 from typer.testing import CliRunner
 
 from cutover.records import PauseRecord, encode
-from effects import conversations, feedback, pins
+from effects import conversations, rollout
 from effects.conversations import Turn
 from effects.memory import Memory, namespace, readings
 from effects.pauses import Pauses
@@ -84,8 +84,8 @@ async def fill(world: World) -> None:
         memory = Memory(f"m{number}", "likes tea", session_id=session)
         await world.memory.aput(namespace(user), memory.id, memory.value())
         await world.memory.aput(readings(user), session, {"message": "a"})
-        await feedback.put(f"e-{session}-{user}", 1, "fine")
-        await pins.pin("session", session, "graph")
+        await rollout.put_feedback(f"e-{session}-{user}", 1, "fine")
+        await rollout.pin("session", session, "graph")
         pause = PauseRecord(
             id=f"p{number}",
             flow="session",

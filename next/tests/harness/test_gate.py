@@ -24,7 +24,7 @@ from compare.verdict import Read
 from cutover import Event, Request, Stack
 from cutover.errors import Failed
 from cutover.records import encode
-from effects import feedback
+from effects import rollout
 from harness import root
 from harness.cli import cli
 from harness.commands import gate
@@ -106,7 +106,7 @@ def score(scores: dict[str, Literal[-1, 0, 1]]) -> None:
     async def store() -> None:
         async with root.stores(load(Path("cutover.toml"))):
             for exchange, one in scores.items():
-                await feedback.put(exchange, one)
+                await rollout.put_feedback(exchange, one)
 
     asyncio.run(store())
 

@@ -13,7 +13,7 @@ import pytest
 from cutover import Event, Exchange, Request, Stack, effect
 from cutover.errors import Completed, Failed, Left, Pause
 from cutover.flow import Frame
-from effects import audit
+from effects.workers import audit
 from router.driver import Candidate
 from router.exchange import Served, finish
 from router.serve import serve

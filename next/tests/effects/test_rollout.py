@@ -1,4 +1,4 @@
-"""Pins, on each database."""
+"""Pins and feedback, on each database."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from effects.pins import forget, pin
+from effects.rollout import Feedback, feedback_since, forget_pin, pin, put_feedback
 from effects.world import World
+from tests.effects.conftest import MovableClock
 
 
 async def test_a_conversation_stays_with_the_stack_of_its_first_turn(world: World) -> None:
@@ -26,7 +27,7 @@ async def test_any_conversation_is_pinned_and_forgotten(world: World, conversati
     assert await pin("chat", conversation, "graph") == "graph"
     assert await pin("chat", conversation, "legacy") == "graph"
     assert await pin("chat", conversation + "e", "legacy") == "legacy"
-    assert await forget("chat", conversation) == 1
+    assert await forget_pin("chat", conversation) == 1
 
 
 async def test_of_two_first_turns_at_once_both_get_the_same(world: World) -> None:
@@ -34,3 +35,15 @@ async def test_of_two_first_turns_at_once_both_get_the_same(world: World) -> Non
     del world
     drawn = ("graph", "legacy") * 5
     assert len(set(await asyncio.gather(*(pin("chat", "c", one) for one in drawn)))) == 1
+
+
+async def test_the_last_feedback_on_an_exchange_counts(world: World, clock: MovableClock) -> None:
+    """A changed mind replaces the score; `since` selects by time."""
+    del world
+    await put_feedback("one", 1)
+    await put_feedback("two", 0, "so-so")
+    clock.now += 10
+    await put_feedback("one", -1, "wrong")
+    late = Feedback("one", -1, "wrong", clock.now)
+    assert await feedback_since(0) == [Feedback("two", 0, "so-so", clock.now - 10), late]
+    assert await feedback_since(clock.now) == [late]

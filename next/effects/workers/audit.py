@@ -11,9 +11,8 @@ import msgspec
 from sqlalchemy import select
 
 from cutover import effect
-from effects.clock import local_time
 from effects.database import AuditRow
-from effects.world import current
+from effects.world import current, local_time
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,25 @@
+"""Workers: actions on machines, each an effect, and the audit log of what they did."""
+
+from effects.workers.registry import (
+    SECONDS,
+    Action,
+    Impossible,
+    Progress,
+    Report,
+    Result,
+    Workers,
+    WorkerSettings,
+    action,
+)
+
+__all__ = [
+    "SECONDS",
+    "Action",
+    "Impossible",
+    "Progress",
+    "Report",
+    "Result",
+    "WorkerSettings",
+    "Workers",
+    "action",
+]
