@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from importlib import resources
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -25,9 +25,10 @@ Place = tuple[Step, ...]
 """Keys and indices that lead to one value of a payload."""
 Found = tuple[Any, Step, Place]
 """A value's holder, its key or index there, and its whole place."""
-Names = str | tuple[str, ...]
-
 _STEP: Final = re.compile(r"(?:^|\.)(\*\*|\*|[^.\[\]*]+)|\[(\*|-?\d+)\]")
+Path = Annotated[str, msgspec.Meta(pattern=rf"^(?!.*\*\*$)(?:{_STEP.pattern})+$")]
+Names = str | tuple[str, ...]
+Places = tuple[Path, ...]
 _ANY_KEY, _ANY_INDEX, _ANY_DEPTH = "*", "[*]", "**"
 
 
@@ -50,7 +51,7 @@ class Naming(_Table, frozen=True, kw_only=True):
     and name themselves.
     """
 
-    path: str = ""
+    path: Path = ""
     default: str = "message"
     marks: tuple[str, ...] = ()
 
@@ -63,19 +64,19 @@ class TextAt(_Table, frozen=True, kw_only=True):
     """
 
     channel: str
-    path: Names
-    by: Names = ()
+    path: Path | Places
+    by: Path | Places = ()
     growth: Literal["delta", "total"] = "delta"
 
 
 class CallAt(_Table, frozen=True, kw_only=True):
     """Where tool calls grow: `at` each piece ("": the payload), all else below it."""
 
-    at: str = ""
-    id: str = ""
-    index: str = ""
-    name: str = ""
-    arguments: str = ""
+    at: Path = ""
+    id: Path = ""
+    index: Path = ""
+    name: Path = ""
+    arguments: Path = ""
     growth: Literal["delta", "total"] = "delta"
 
 
@@ -91,15 +92,15 @@ class EventRule(_Table, frozen=True, kw_only=True):
     """
 
     name: Names
-    when: dict[str, str | int | bool | tuple[str, ...]] = {}
+    when: dict[Path, str | int | bool | tuple[str, ...]] = {}
     says: Literal["preamble", "content", "finish", "end", "failure"] = "content"
     mark: bool | None = None
     texts: tuple[TextAt, ...] = ()
     calls: tuple[CallAt, ...] = ()
-    counts: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
-    foreign: dict[str, str] = {}
-    omit: tuple[str, ...] = ()
+    counts: Places = ()
+    needs: Places = ()
+    foreign: dict[Path, Path] = {}
+    omit: Places = ()
 
     def paths(self, dialect: Dialect) -> Paths:
         """Return all paths that are looked for in such an event."""
@@ -128,7 +129,7 @@ class Ending(_Table, frozen=True, kw_only=True):
     event must follow, unless the stream may end `unmarked`; or the end of the `body` is the end.
     """
 
-    finish: tuple[str, ...] = ()
+    finish: Places = ()
     failing: tuple[str, ...] = ()
     unmarked: bool = False
     body: bool = False
@@ -145,9 +146,9 @@ class Reports(_Table, frozen=True, kw_only=True):
 
     says: tuple[str, ...] = ()
 
-    at: tuple[str, ...] = ()
-    code: tuple[str, ...] = ()
-    message: tuple[str, ...] = ()
+    at: Places = ()
+    code: Places = ()
+    message: Places = ()
     world: tuple[str, ...] = ()
     configuration: tuple[str, ...] = ()
 
@@ -170,9 +171,9 @@ class Dialect(_Table, frozen=True, kw_only=True, eq=False):
     end: Ending
     name: str = ""
     names: Naming = Naming()
-    ids: dict[str, tuple[str, ...]] = {}
+    ids: dict[str, Places] = {}
     failure: Reports = Reports()
-    omit: tuple[str, ...] = ()
+    omit: Places = ()
 
 
 @lru_cache(maxsize=4096)
@@ -195,44 +196,21 @@ def listed(names: Names) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else names
 
 
-@lru_cache(maxsize=1024)
-def steps(path: str) -> tuple[Step, ...]:
-    """Return the steps of a path; raises `ValueError` for none."""
-    found: list[Step] = []
-    end = 0
-    for match in _STEP.finditer(path):
-        if match.start() != end:
-            break
-        key, index = match.groups()
-        found.append(key or (_ANY_INDEX if index == "*" else int(index)))
-        end = match.end()
-    if not path or end != len(path) or found[-1] == _ANY_DEPTH:
-        message = f"{path!r} is no path: a path is like choices[*].delta.content"
-        raise ValueError(message)
-    return tuple(found)
-
-
 class _Node:
     """A step of some paths; `path` is the one that ends here."""
 
-    __slots__ = ("below", "deep", "path", "plain", "start")
+    __slots__ = ("below", "path")
 
-    def __init__(self, *, deep: bool = False) -> None:
+    def __init__(self) -> None:
         self.below: dict[Step, _Node] = {}
-        self.deep = deep
         self.path = ""
-        self.start: tuple[_Node, ...] = (self,)
-        self.plain = not deep
 
-    def seal(self) -> _Node:
-        """Prepare for walking: `start` is where to go on from here, since ** may be no step."""
-        for node in self.below.values():
-            node.seal()
-        if (deep := self.below.get(_ANY_DEPTH)) is not None:
-            self.start = (self, deep)
-        wild = [step for step in self.below if step == _ANY_KEY or isinstance(step, int)]
-        self.plain = not (self.deep or wild)
-        return self
+    def add(self, step: Step) -> _Node:
+        """Return the node of a step from here on; one of any depth leads to itself, too."""
+        node = self.below.setdefault(step, _Node())
+        if step == _ANY_DEPTH:
+            node.below[step] = node
+        return node
 
 
 class Paths:
@@ -243,24 +221,21 @@ class Paths:
 
     def __init__(self, paths: Iterable[str], dropped: frozenset[str] = frozenset()) -> None:
         self.dropped = dropped
-        root = _Node()
-        for path in dict.fromkeys(paths):
-            node = root
-            for step in steps(path):
-                node = node.below.setdefault(step, _Node(deep=step == _ANY_DEPTH))
+        self._root = _Node()
+        for path in paths:
+            node = self._root
+            for key, index in _STEP.findall(path):
+                node = node.add(key or (_ANY_INDEX if index == "*" else int(index)))
             node.path = path
-        self._start = root.seal().start
 
     def find(self, payload: Any) -> dict[str, list[Found]]:
         """Return where each path leads that leads somewhere, in the payload's order."""
         found: dict[str, list[Found]] = {}
-        _walk(payload, self._start, (), found)
+        _walk(payload, [self._root], (), found)
         return found
 
 
-def _walk(
-    holder: Any, nodes: tuple[_Node, ...], place: Place, found: dict[str, list[Found]]
-) -> None:
+def _walk(holder: Any, nodes: list[_Node], place: Place, found: dict[str, list[Found]]) -> None:
     if isinstance(holder, dict):
         items: Iterable[tuple[Step, Any]] = holder.items()
         wild = _ANY_KEY
@@ -268,31 +243,18 @@ def _walk(
         items, wild = enumerate(holder), _ANY_INDEX
     else:
         return
-    if len(nodes) == 1 and nodes[0].plain:  # nearly always, and many times faster
-        below = nodes[0].below
-        any_index = below.get(wild)
-        for key, value in items:
-            one = any_index or below.get(key)
-            if one is not None:
-                here = (*place, key)
-                if one.path:
-                    found.setdefault(one.path, []).append((holder, key, here))
-                if one.below and value:
-                    _walk(value, one.start, here, found)
-        return
-    deep = tuple(node for node in nodes if node.deep)
+    deep = [node.below[_ANY_DEPTH] for node in nodes if _ANY_DEPTH in node.below]
+    if deep:  # any depth may be none
+        nodes = list(dict.fromkeys((*nodes, *deep)))
     for key, value in items:
-        reached = deep
-        wanted = (key, wild) if isinstance(key, str) else (key, wild, key - len(holder))
-        for node in nodes:
-            for step in wanted:
-                if step in node.below:
-                    one = node.below[step]
-                    reached += one.start
-                    if one.path:
-                        found.setdefault(one.path, []).append((holder, key, (*place, key)))
-        if reached and isinstance(value, dict | list):
-            _walk(value, reached, (*place, key), found)
+        meant = (key, wild) if isinstance(key, str) else (key, wild, key - len(holder))
+        reached = [node.below[step] for node in nodes for step in meant if step in node.below]
+        if reached or deep:
+            here = (*place, key)
+            for node in reached:
+                if node.path:
+                    found.setdefault(node.path, []).append((holder, key, here))
+            _walk(value, [*reached, *deep], here, found)
 
 
 @lru_cache(maxsize=1024)
@@ -343,13 +305,15 @@ def read_dialect(text: str, where: str, name: str = "") -> Dialect:
 
 def _refused(where: str, message: str) -> DialectRefused:
     """Translate msgspec's sentence: its place is a path of ours already."""
-    reason, _, at = message.partition(" - at `$")
-    place = at.rstrip("`").removeprefix(".").replace("[...]", "[*]")
+    reason, _, at = message.partition(" - at ")
+    place = at.partition("$")[2].strip(".`").replace("[...]", "[*]")
     if unknown := re.search(r"unknown field `(.+)`", reason):
         key = f"{place}.{unknown[1]}".removeprefix(".")
         return DialectRefused(where, key, f"no such key; {_nearest(unknown[1], _keys_at(place))}")
     if missing := re.search(r"missing required field `(.+)`", reason):
         return DialectRefused(where, f"{place}.{missing[1]}".removeprefix("."), "is missing")
+    if "matching regex" in reason:
+        reason = "is no path: a path is like choices[*].delta.content"
     return DialectRefused(where, place, reason)
 
 
@@ -376,11 +340,6 @@ def _nearest(name: str, known: Mapping[str, Any] | tuple[str, ...]) -> str:
 
 def _faults(dialect: Dialect) -> Iterator[tuple[str, str]]:
     """Yield keys whose values cannot be meant, and why."""
-    for key, path in _paths(dialect):
-        try:
-            steps(path)
-        except ValueError as error:
-            yield key, str(error)
     if not rules_of(dialect, dialect.names.default) and not dialect.names.path:
         declared = tuple(name for rule in dialect.events for name in listed(rule.name))
         reason = f"no event is called {dialect.names.default!r}"
@@ -391,26 +350,3 @@ def _faults(dialect: Dialect) -> Iterator[tuple[str, str]]:
     ends = any(rule.says in {"end", "finish"} for rule in dialect.events)
     if not (ends or dialect.end.body or (dialect.end.finish and dialect.end.unmarked)):
         yield "end", 'no event says "end", and neither a finish nor the body is one'
-
-
-def _paths(dialect: Dialect) -> Iterator[tuple[str, str]]:
-    if dialect.names.path:
-        yield "names.path", dialect.names.path
-    yield from (("omit", path) for path in dialect.omit)
-    yield from (("end.finish", path) for path in dialect.end.finish)
-    for key in ("at", "code", "message"):
-        yield from ((f"failure.{key}", path) for path in getattr(dialect.failure, key))
-    for kind, paths in dialect.ids.items():
-        yield from ((f"ids.{kind}", path) for path in paths)
-    for index, rule in enumerate(dialect.events):
-        at = f"events[{index}]"
-        for key in ("counts", "needs", "omit", "when", "foreign"):
-            yield from ((f"{at}.{key}", path) for path in getattr(rule, key))
-        yield from ((f"{at}.foreign", path) for path in rule.foreign.values())
-        for text in rule.texts:
-            yield from ((f"{at}.texts.path", path) for path in listed(text.path))
-            yield from ((f"{at}.texts.by", path) for path in listed(text.by) if path != "*")
-        for call in rule.calls:
-            for key in ("at", "id", "index", "name", "arguments"):
-                if path := getattr(call, key):
-                    yield f"{at}.calls.{key}", path

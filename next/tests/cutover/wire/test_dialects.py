@@ -78,11 +78,15 @@ REFUSED = {
     ),
     "a path that is none": (
         OWN.replace('"value"', '"value..text"'),
-        "events[0].texts.path: 'value..text' is no path",
+        "events[0].texts[0].path: is no path: a path is like",
     ),
     "a path that ends anywhere": (
         OWN.replace('"value"', '"value.**"'),
-        "events[0].texts.path: 'value.**' is no path",
+        "events[0].texts[0].path: is no path: a path is like",
+    ),
+    "a place of a condition that is no path": (
+        OWN.replace("says", 'when = { "a..b" = 1 }\nsays'),
+        "events[1].when: is no path",
     ),
     "no end": (
         OWN.replace('says = "end"', ""),
