@@ -1,10 +1,10 @@
 """The tape: what an exchange asked of the world, performed once; every other run reads it there."""
 
-from cutover.tape.blocking import call_blocking
 from cutover.tape.effect import effect
 from cutover.tape.entry import Call, Entry, Fault, Signal
 from cutover.tape.exchange import Exchange, Journal, at_end
 from cutover.tape.pause import OUTCOME_UNKNOWN, entry_record, load, tape_record
+from cutover.tape.portal import call_blocking
 from cutover.tape.run import (
     HUMAN_ANSWER,
     Play,

@@ -16,9 +16,9 @@ import msgspec
 
 from cutover.errors import EffectFailed, NotRecordable
 from cutover.flow_spec import plain
-from cutover.tape.blocking import call_blocking
 from cutover.tape.entry import Call, Fault, Item, Live
 from cutover.tape.exchange import Exchange
+from cutover.tape.portal import call_blocking
 from cutover.tape.run import CallFailed, Run, run_for
 
 log = logging.getLogger(__name__)

@@ -35,9 +35,9 @@ from cutover.errors import (
     TapeOverflowed,
     WriteDiffers,
 )
-from cutover.tape.blocking import Inside
 from cutover.tape.entry import Call, Entry, Fault, Item
 from cutover.tape.exchange import Exchange, current
+from cutover.tape.portal import Inside
 from cutover.tape.run import Run, current_run, outside
 
 log = logging.getLogger(__name__)

@@ -315,6 +315,16 @@ class Run:
             self.leave(entry)
         self.check_end(entry)
 
+    def read_now(self, entry: Entry) -> Iterator[Item]:
+        """Yield the items of an entry that has ended; raises as `read` does."""
+        if entry.spent:
+            raise self.stopped(TapeOverflowed())
+        for at, item in entry.items:
+            self.check()
+            self.now = at
+            yield item
+        self.check_end(entry)
+
     async def _step(self, at: int) -> None:
         """Let what was made of earlier items go out, before one of a later moment is read."""
         self._steps_at = at + STEP_US

@@ -13,9 +13,9 @@ from weakref import WeakKeyDictionary
 
 import httpx
 
-from cutover.tape.blocking import call_blocking
 from cutover.tape.entry import Call, Item
 from cutover.tape.http_entry import BodySplitter, head_item, http_call, read_head
+from cutover.tape.portal import call_blocking
 from cutover.tape.remote import RemoteRun
 from cutover.tape.run import CallFailed, Run, current_run, playing, run_for
 

@@ -10,7 +10,7 @@ import msgspec
 
 from cutover.errors import Control, Failed, Fenced, Pause, outcome_of
 from cutover.tape import OUTCOME_UNKNOWN, Call, Entry, Fault, Run
-from cutover.tape.blocking import obtain
+from cutover.tape.portal import obtain
 from cutover.tape.remote import Answer, Question, Report, pack, unpack
 from cutover.tape.run import CallFailed
 from router.gateway.runs import OpenRuns

@@ -40,14 +40,9 @@ def call_blocking(
         return
     found = run.locate(call) or run.missed(call)
     if found is not None:
-        source = found.source
-        if found.end != "open":
-            yield from _read_now(run.read(found))
-        elif isinstance(source, _Source) and source.adopt(run):
-            run.occupy(found)
-            yield from _performed(run, found, source)
-        else:
+        if found.end == "open":
             raise CallFailed(found, _OPEN)
+        yield from run.read_now(found)
         return
     entry = Entry(call, exchange.stamp())
     if call.writes and exchange.journal is not None:
@@ -84,18 +79,13 @@ def _lend(run: Run, entry: Entry, late: Fault | None = None) -> None:
 
 
 def _performed(run: Run, entry: Entry, source: _Source) -> Generator[Item, None, None]:
-    """Perform a call in this thread, behind the items that another run has got of it already."""
-    position = 0
+    """Perform a call in this thread."""
     try:
-        while True:
-            while position < len(entry.items):
-                if run.refusing:
-                    raise Fenced(run.stack)
-                run.now, item = entry.items[position]
-                position += 1
-                yield item
-            if entry.end != "open" or not source.step():
-                break
+        while source.step():
+            if run.refusing:
+                raise Fenced(run.stack)
+            run.now, item = entry.items[-1]
+            yield item
         _ask(run.exchange, partial(run.check_end, entry))
     finally:
         _tell(run.exchange, partial(source.leave, run))
@@ -104,8 +94,8 @@ def _performed(run: Run, entry: Entry, source: _Source) -> Generator[Item, None,
 class _Source:
     """The items of a blocking call, one step at a time, by the run that performs it.
 
-    A run that breaks off leaves a read where it is for a moment: its successor goes on with it, in
-    a thread where it cannot itself. A write is brought to its end.
+    A run that breaks off leaves a read where it is for a moment: a thread goes on with it for its
+    successor. A write is brought to its end.
     """
 
     def __init__(self, run: Run, entry: Entry, perform: Callable[[], Iterator[Item]]) -> None:
@@ -141,16 +131,10 @@ class _Source:
             _on_loop(exchange, exchange.settle(entry, fault, error))
         return False
 
-    def adopt(self, run: Run) -> bool:
-        """Let a run go on with the call in its own thread; False where another one does."""
-        if self._taken or self._stepping.locked():
-            return False
-        self._run = run
-        return True
-
     def resume(self) -> None:
         """Go on in a thread, unless a run does."""
-        if not self._taken and self._entry.end == "open":
+        taken = self._drained is not None or (self._run is not None and not self._run.refusing)
+        if self._entry.end == "open" and not taken:
             self._run = None
             self._drained = self._exchange.loop.run_in_executor(None, self._drain)
 
@@ -166,10 +150,6 @@ class _Source:
         """Close what brings the items; a step under way finds by itself that the call has ended."""
         if not self._stepping.locked():
             self._items.close()
-
-    @property
-    def _taken(self) -> bool:
-        return self._drained is not None or (self._run is not None and not self._run.refusing)
 
     def _drain(self) -> None:
         while self.step():
@@ -237,24 +217,3 @@ def _waited(items: AsyncGenerator[Item, None], exchange: Exchange) -> Generator[
 
 async def _closed(items: AsyncGenerator[Item, None]) -> None:
     await items.aclose()
-
-
-def _read_now(items: AsyncGenerator[Item, None]) -> Generator[Item, None, None]:
-    """Yield from a generator that does not wait for anything, on the loop's own thread."""
-    try:
-        while True:
-            try:
-                yield _run_now(step(items))
-            except Exhausted:
-                return
-    finally:
-        _run_now(_closed(items))
-
-
-def _run_now(work: Coroutine[Any, Any, T]) -> T:
-    while True:
-        try:
-            work.send(None)
-        except StopIteration as done:
-            result: T = done.value
-            return result
