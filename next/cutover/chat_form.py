@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
@@ -40,13 +39,6 @@ def encode(value: Any) -> bytes:
     return text.encode("utf-8", "backslashreplace")  # lone surrogates are escaped as JSON does it
 
 
-class Annotation(msgspec.Struct, frozen=True):
-    """A value of a request that does not count, since SDKs drop it; `path` is where it stood."""
-
-    path: str
-    value: str
-
-
 # What an absent field means.
 _DEFAULTS: Final[JSON] = {
     "n": 1,
@@ -58,7 +50,7 @@ _DEFAULTS: Final[JSON] = {
     "logprobs": False,
 }
 _OTHER_NAMES: Final = {"max_completion_tokens": "max_tokens"}
-_ANNOTATIONS: Final = {
+_UNSENT: Final = {
     "tool": ("name",),
     "assistant": ("reasoning_content", "reasoning", "reasoning_details"),
 }
@@ -69,7 +61,6 @@ class ChatForm:
     """The normal form of one chat completion; what was decoded for it is changed in place."""
 
     def __init__(self) -> None:
-        self.annotations: list[Annotation] = []
         self._ids: dict[str, str] = {}
 
     def read(self, body: JSON) -> JSON:
@@ -83,9 +74,9 @@ class ChatForm:
             del request["tool_choice"]
         if isinstance(request.get("stop"), str):
             request["stop"] = [request["stop"]]
-        for number, message in _objects(request.get("messages")):
-            self._message(message, f"messages[{number}]")
-        for _, tool in _objects(request.get("tools")):
+        for message in _objects(request.get("messages")):
+            self._message(message)
+        for tool in _objects(request.get("tools")):
             _function(tool, "function", "parameters")
         _function(request.get("response_format"), "json_schema", "schema")
         return {
@@ -94,16 +85,14 @@ class ChatForm:
             if name not in _DEFAULTS or value != _DEFAULTS[name]
         }
 
-    def _message(self, message: JSON, place: str) -> None:
+    def _message(self, message: JSON) -> None:
         if message.get("role") == "developer":
             message["role"] = "system"
-        for name in _ANNOTATIONS.get(str(message.get("role")), ()):
-            if (value := message.pop(name, None)) not in (None, "", []):
-                text = value if isinstance(value, str) else encode(value).decode()
-                self.annotations.append(Annotation(f"{place}.{name}", text))
+        for name in _UNSENT.get(str(message.get("role")), ()):
+            message.pop(name, None)
         if "content" in message:
             message["content"] = _parts(message["content"])
-        for _, call in _objects(message.get("tool_calls")):
+        for call in _objects(message.get("tool_calls")):
             self._call(call)
         self._rename(message, "tool_call_id")
         _drop(message, ("content", "tool_calls", "annotations"))
@@ -122,11 +111,9 @@ class ChatForm:
             holder[name] = self._ids.setdefault(known, f"call_{len(self._ids)}")
 
 
-def _objects(items: Any) -> Iterator[tuple[int, JSON]]:
-    """Yield the objects of a list with their places; requests are as their senders made them."""
-    for number, item in enumerate(items if isinstance(items, list) else ()):
-        if isinstance(item, dict):
-            yield number, item
+def _objects(items: Any) -> list[JSON]:
+    """Return the objects of a list; requests are as their senders made them."""
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
 def _drop(fields: JSON, optional: tuple[str, ...] = ()) -> None:
@@ -153,7 +140,7 @@ def _parts(content: Any) -> Any:
     """Return a message's content: a list of a single text is that text."""
     if not isinstance(content, list):
         return content
-    for _, part in _objects(content):
+    for part in _objects(content):
         _drop(part, ("annotations",))
         _image(part)
     match content:
@@ -254,15 +241,11 @@ class _Schema:
         if not isinstance(name, str) or name in self._open or not self._left:
             return None
         definitions = self._root.get("$defs")
-        found = (
-            definitions.get(name.removeprefix("#/$defs/"))
-            if isinstance(definitions, dict)
-            else None
-        )
-        if not isinstance(found, dict):
+        if not isinstance(definitions, dict):
             return None
         self._left -= 1
-        return found
+        found = definitions.get(name.removeprefix("#/$defs/"))
+        return found if isinstance(found, dict) else None
 
 
 def _noise(key: str, value: Any) -> bool:

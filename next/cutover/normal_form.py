@@ -16,9 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
-from cutover.chat_form import JSON, Annotation, ChatForm, Unreadable, decode, encode
-
-__all__ = ["Annotation", "ModelRequest", "fold", "read"]
+from cutover.chat_form import JSON, ChatForm, Unreadable, decode, encode
 
 _KEY_BYTES: Final = 16
 _DEEPEST: Final = 100
@@ -41,15 +39,13 @@ class ModelRequest(msgspec.Struct, frozen=True):
 
     `name` is its effect's; `model` whether a model of a known API is asked. `canonical` is sorted,
     compact JSON in UTF-8, a digest where the body is no JSON. `key` is a hash of 16 bytes of
-    name and canonical form with dates, times and uuids folded (see `fold`); `folded` counts those.
+    name and canonical form with dates, times and uuids folded (see `fold`).
     """
 
     name: str
     model: bool
     canonical: bytes
     key: bytes
-    folded: int = 0
-    annotations: tuple[Annotation, ...] = ()
 
 
 def read(method: str, path_and_query: str, content_type: str, body: bytes) -> ModelRequest:
@@ -59,7 +55,6 @@ def read(method: str, path_and_query: str, content_type: str, body: bytes) -> Mo
     """
     path, query = _address(path_and_query)
     name = _model_name(method, path)
-    annotations: tuple[Annotation, ...] = ()
     try:
         content = _content(content_type, body, model=bool(name))
         if name and not (
@@ -67,20 +62,16 @@ def read(method: str, path_and_query: str, content_type: str, body: bytes) -> Mo
         ):
             name = ""  # a service's own path that ends like a model's
         if name == "model.chat":
-            chat = ChatForm()
-            content = chat.read(content)
-            annotations = tuple(chat.annotations)
+            content = ChatForm().read(content)
         value = content if name or not query else {"body": content, "query": query}
         canonical = encode(_plain(value, ""))
     except (Unreadable, RecursionError):
         value = _digest(body, content_type) | ({"query": query} if query else {})
         canonical = encode(value)
     label = name or f"http {method.upper()} {path}"
-    folded, count = fold(canonical)
-    key = blake2b(
-        label.encode("utf-8", "backslashreplace") + b"\0" + folded, digest_size=_KEY_BYTES
-    )
-    return ModelRequest(label, bool(name), canonical, key.digest(), count, annotations)
+    place = label.encode("utf-8", "backslashreplace") + b"\0" + fold(canonical)
+    key = blake2b(place, digest_size=_KEY_BYTES).digest()
+    return ModelRequest(label, bool(name), canonical, key)
 
 
 # --- Addresses
@@ -193,9 +184,11 @@ _CLOCK: Final = rb"(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:[.,]\d{1,9})?)?"
 _ZONE: Final = rb"(?:Z|[+-]\d\d:?\d\d)?"
 _HEX: Final = rb"[0-9a-fA-F]"
 _UUID: Final = _HEX + rb"{8}(?:-" + _HEX + rb"{4}){3}-" + _HEX + rb"{12}"
+# No part of a longer word or number; a line end before it is two characters in JSON, such as \n.
 _FOLDED: Final = re.compile(
-    rb"(?P<moment>%b[T ]%b%b)|(?P<day>%b)|(?P<clock>%b)|(?P<uuid>%b)"
-    % (_DAY, _CLOCK, _ZONE, _DAY, _CLOCK, _UUID)
+    rb"(?:(?<![\w.:-])|(?<=\\[nrtbf]))"
+    rb"(?:(?P<moment>%b[T ]%b%b)|(?P<day>%b)|(?P<clock>%b)|(?P<uuid>%b))"
+    rb"(?![\w-]|[.:]\d)" % (_DAY, _CLOCK, _ZONE, _DAY, _CLOCK, _UUID)
 )
 # Found by what stands in their middle, which is rare: the whole pattern is slow where it fails.
 _ANCHORS: Final = (
@@ -203,35 +196,23 @@ _ANCHORS: Final = (
     (re.compile(rb":[0-5]\d"), len("10")),
     (re.compile(rb"-(?:" + _HEX + rb"{4}-){3}"), len("00000000")),
 )
-# A line end before a date is two characters in JSON, a backslash and a letter.
-_BEFORE: Final = re.compile(rb"(?:^|[^\w.:-]|\\[nrtbf])\Z")
-_AFTER: Final = re.compile(rb"[\w-]|[.:]\d")
 
 
-def fold(canonical: bytes) -> tuple[bytes, int]:
-    """Replace ISO dates, clock times, moments and uuids by marks; return how many there were.
+def fold(canonical: bytes) -> bytes:
+    """Replace ISO dates, clock times, moments and uuids by marks.
 
     Equal values become equal marks, numbered in order of appearance, so that a date which stands
     twice is told from two dates. A mark has control characters around it: no JSON has them.
     """
     marks: dict[bytes, bytes] = {}
     pieces: list[bytes] = []
-    count = done = 0
+    done = 0
     starts = {
         found.start() - back for anchor, back in _ANCHORS for found in anchor.finditer(canonical)
     }
     for start in sorted(starts):
-        found = _FOLDED.match(canonical, start) if start >= done else None
-        if found is None or not _apart(canonical, found):
-            continue
-        mark = b"\x01%b%d\x01" % ((found.lastgroup or "").encode(), len(marks))
-        pieces += (canonical[done:start], marks.setdefault(found[0].lower(), mark))
-        done = found.end()
-        count += 1
-    return b"".join((*pieces, canonical[done:])), count
-
-
-def _apart(text: bytes, found: re.Match[bytes]) -> bool:
-    """Whether what was found is no part of a longer word or number."""
-    before = text[max(0, found.start() - 2) : found.start()]
-    return bool(_BEFORE.search(before)) and not _AFTER.match(text, found.end())
+        if start >= done and (found := _FOLDED.match(canonical, start)) is not None:
+            mark = b"\x01%b%d\x01" % ((found.lastgroup or "").encode(), len(marks))
+            pieces += (canonical[done:start], marks.setdefault(found[0].lower(), mark))
+            done = found.end()
+    return b"".join((*pieces, canonical[done:]))

@@ -399,7 +399,7 @@ def _key(record: EntryRecord, name: str, canonical: str) -> str:
 
     def of_request(name: str, canonical: str) -> str:
         label = name.encode("utf-8", "backslashreplace")
-        return blake2b(label + b"\0" + fold(canonical.encode())[0], digest_size=16).hexdigest()
+        return blake2b(label + b"\0" + fold(canonical.encode()), digest_size=16).hexdigest()
 
     if record.key == of_request(record.name, record.canonical):
         return of_request(name, canonical)

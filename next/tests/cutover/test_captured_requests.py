@@ -288,16 +288,6 @@ async def test_both_libraries_ask_the_same_for_one_conversation(
     assert theirs.name == "model.chat"
 
 
-async def test_what_langchain_drops_is_listed(wire: Wire) -> None:
-    """A tool message's name and reasoning are in the SDK's request alone."""
-    messages = [*CASES["reasoning passed back"][0], *CASES["a call with text"][0][1:]]
-    await sdk(wire).chat.completions.create(model="m", messages=messages)
-    assert [(one.path, one.value) for one in wire.requests[0].annotations] == [
-        ("messages[1].reasoning_content", "Hm."),
-        ("messages[4].name", "forecast"),
-    ]
-
-
 async def test_a_generated_schema_with_references_is_the_one_written_by_hand(wire: Wire) -> None:
     """LangChain resolves references, pydantic writes them."""
     for definition in (FORECAST, GENERATED):
