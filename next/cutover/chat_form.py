@@ -14,7 +14,7 @@ _EXACT: Final = 2**53
 """Up to which floats count every integer."""
 
 
-class Unreadable(Exception):
+class NotJson(Exception):
     """A body is no JSON, or none that is worth reading."""
 
 
@@ -23,7 +23,7 @@ def decode(text: str | bytes) -> Any:
     try:
         return json.loads(text, parse_float=_number, parse_constant=str)
     except (ValueError, RecursionError) as error:
-        raise Unreadable from error
+        raise NotJson from error
 
 
 def _number(text: str) -> float | str:
@@ -131,7 +131,7 @@ def _arguments(text: Any) -> Any:
         return text
     try:
         value = decode(text)
-    except Unreadable:
+    except NotJson:
         return text
     return value if isinstance(value, dict) else text
 

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
-from cutover.chat_form import JSON, ChatForm, Unreadable, decode, encode
+from cutover.chat_form import JSON, ChatForm, NotJson, decode, encode
 
 _KEY_BYTES: Final = 16
 _DEEPEST: Final = 100
@@ -34,7 +34,7 @@ _MODEL_PATHS: Final = (
 """Ends of paths and effect names; the first that fits is meant."""
 
 
-class ModelRequest(msgspec.Struct, frozen=True):
+class NormalRequest(msgspec.Struct, frozen=True):
     """A request as the tape knows it.
 
     `name` is its effect's; `model` whether a model of a known API is asked. `canonical` is sorted,
@@ -48,7 +48,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
     key: bytes
 
 
-def read(method: str, path_and_query: str, content_type: str, body: bytes) -> ModelRequest:
+def read(method: str, path_and_query: str, content_type: str, body: bytes) -> NormalRequest:
     """Return what a request asks, in normal form. Never raises: the unreadable counts by its bytes.
 
     Query parameters named like keys, tokens, passwords and signatures are left out.
@@ -65,13 +65,13 @@ def read(method: str, path_and_query: str, content_type: str, body: bytes) -> Mo
             content = ChatForm().read(content)
         value = content if name or not query else {"body": content, "query": query}
         canonical = encode(_plain(value, ""))
-    except (Unreadable, RecursionError):
+    except (NotJson, RecursionError):
         value = _digest(body, content_type) | ({"query": query} if query else {})
         canonical = encode(value)
     label = name or f"http {method.upper()} {path}"
     place = label.encode("utf-8", "backslashreplace") + b"\0" + fold(canonical)
     key = blake2b(place, digest_size=_KEY_BYTES).digest()
-    return ModelRequest(label, bool(name), canonical, key)
+    return NormalRequest(label, bool(name), canonical, key)
 
 
 # --- Addresses
@@ -113,7 +113,7 @@ def _secret(parameter: str) -> bool:
 
 
 def _content(content_type: str, body: bytes, *, model: bool) -> Any:
-    """Return a body's content as JSON; raises `Unreadable`."""
+    """Return a body's content as JSON; raises `NotJson`."""
     media = content_type.partition(";")[0].strip().lower()
     if not body:
         return None
@@ -121,7 +121,7 @@ def _content(content_type: str, body: bytes, *, model: bool) -> Any:
         return _multipart(content_type, body)
     if model or not media or media.endswith(("/json", "+json")):
         return decode(body)
-    raise Unreadable
+    raise NotJson
 
 
 def _digest(body: bytes, kind: str) -> JSON:
@@ -144,7 +144,7 @@ def _plain(value: Any, name: str, depth: int = 0) -> Any:
     if isinstance(value, str):
         return _text(value, name)
     if depth > _DEEPEST:
-        raise Unreadable
+        raise NotJson
     if isinstance(value, dict):
         return {
             key: _plain(one, key, depth + 1)
@@ -172,7 +172,7 @@ def _multipart(content_type: str, body: bytes) -> JSON:
     """Return the digest of a form without its boundary, which clients draw anew."""
     found = _BOUNDARY.search(content_type)
     if not found:
-        raise Unreadable
+        raise NotJson
     boundary = b"--" + found[1].strip().encode("utf-8", "replace")
     return _digest(body.replace(boundary, b"--"), content_type)
 

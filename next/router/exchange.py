@@ -11,7 +11,7 @@ from typing import Any
 from cutover.errors import Failed, Outcome
 from cutover.flow import Flow, Frame, Request
 from cutover.tape import Entry, Exchange, Run
-from cutover.wire import Usage, asked_model, usage
+from cutover.wire import TokenUsage, asked_model, usage
 from router.driver import Candidate, Driver
 from router.takeover import Sent
 
@@ -27,7 +27,7 @@ class ModelCall:
 
     entry: Entry
     model: str
-    usage: Usage
+    usage: TokenUsage
 
 
 def _now() -> float:

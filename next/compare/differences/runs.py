@@ -15,7 +15,7 @@ from cutover.errors import Completed, CutoverError, Outcome, Pause
 from cutover.flow import Flow, Frame
 from cutover.records import RecordDamaged, RunRecord, TapeRecord
 from cutover.tape import HUMAN_ANSWER
-from cutover.wire import Body, End, Piece, ServiceFraming
+from cutover.wire import End, Piece, ServiceFraming, WholeBody
 
 _STREAMED_CALL: Final = re.compile(r"call (\d+) (name|arguments)")
 STREAMED_CALL: Final = "call"
@@ -150,7 +150,7 @@ def _frames(line: RunRecord, flow: Flow, reading: Reading) -> Iterator[tuple[int
         said = said or bool(frame.rest or frame.texts)
         yield reading.ended, frame
     if body.strip() and not said:  # an answer that is no stream
-        for frame in framer.read(Body(body)):
+        for frame in framer.read(WholeBody(body)):
             yield reading.ended, frame
     reading.annotations = framer.reader.annotations
 

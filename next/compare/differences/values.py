@@ -8,7 +8,7 @@ from importlib import import_module
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
-from cutover.chat_form import Unreadable, decode, encode
+from cutover.chat_form import NotJson, decode, encode
 
 MISSING: Final = object()
 """Stands for a value that is not there."""
@@ -36,7 +36,7 @@ def readable(text: str | bytes) -> Any:
     try:
         value = decode(text)
         encode(value)
-    except (Unreadable, RecursionError):
+    except (NotJson, RecursionError):
         return text if isinstance(text, str) else text.decode("utf-8", "replace")
     return value
 

@@ -16,7 +16,7 @@ import msgspec
 
 from cutover.errors import EffectFailed, NotRecordable
 from cutover.flow_spec import plain
-from cutover.tape.entry import Call, Fault, Item, Live
+from cutover.tape.entry import Call, Fault, Item, LiveValue
 from cutover.tape.exchange import Exchange
 from cutover.tape.portal import call_blocking
 from cutover.tape.run import CallFailed, Run, run_for
@@ -110,11 +110,11 @@ class _Codec:
             if self.name not in exchange.incomplete:
                 exchange.incomplete[self.name] = str(error)
                 log.warning("result of effect %r is on no tape: %s", self.name, error)
-            return Live(value)
+            return LiveValue(value)
 
     def value(self, item: Item) -> Any:
         """Decode a result by the return annotation."""
-        if isinstance(item, Live):
+        if isinstance(item, LiveValue):
             return item.value
         try:
             return self._decode(item)

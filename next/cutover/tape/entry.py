@@ -64,7 +64,7 @@ class Fault(msgspec.Struct, frozen=True):
     args: msgspec.Raw = msgspec.Raw(b"[]")
 
 
-class Live:
+class LiveValue:
     """An item that cannot be encoded: it is handed on in this process, and never stored."""
 
     __slots__ = ("value",)
@@ -73,7 +73,7 @@ class Live:
         self.value = value
 
 
-Item = bytes | Live
+Item = bytes | LiveValue
 
 
 class Source(Protocol):

@@ -29,7 +29,7 @@ _RETRIED = frozenset({408, 409, 429, *range(500, 600)})
 """Statuses behind which SDKs wait and ask again."""
 
 
-class Head(msgspec.Struct, frozen=True):
+class HttpHead(msgspec.Struct, frozen=True):
     """The first item of a request's entry: status and the headers that are kept."""
 
     status: int
@@ -48,23 +48,23 @@ def head_item(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Return the first item of a request's entry."""
     raw = ((name.decode("latin-1").lower(), value) for name, value in headers)
     kept = [(name, value.decode("latin-1")) for name, value in raw if name in _KEPT]
-    return msgspec.json.encode(Head(status, kept))
+    return msgspec.json.encode(HttpHead(status, kept))
 
 
-def read_head(run: Run, item: object, *, played: bool) -> Head:
+def read_head(run: Run, item: object, *, played: bool) -> HttpHead:
     """Return the head of an answer for the reader `run`; `played`: another run was waited for.
 
     A provider that tells a client to wait keeps its run from being called stalled. What is played
     says that no wait is due: the back-off was slept when it was live.
     """
-    head = msgspec.json.decode(item if isinstance(item, bytes) else b"", type=Head)
+    head = msgspec.json.decode(item if isinstance(item, bytes) else b"", type=HttpHead)
     if not played and head.status in _RETRIED:
         until = run.exchange.loop.time() + min(_wait(dict(head.headers)), MOST_WAIT_SECONDS)
         run.not_before = max(run.not_before, until)
     if not played or head.status < _FAILED:
         return head
     headers = [one for one in head.headers if not one[0].startswith("retry-after")]
-    return Head(head.status, [*headers, ("retry-after-ms", "1")])
+    return HttpHead(head.status, [*headers, ("retry-after-ms", "1")])
 
 
 class BodySplitter:
@@ -98,7 +98,7 @@ class BodySplitter:
 
 def status_of(item: bytes) -> int:
     """Return the status in the first item of a request's entry."""
-    return msgspec.json.decode(item, type=Head).status
+    return msgspec.json.decode(item, type=HttpHead).status
 
 
 def _wait(headers: Mapping[str, str]) -> float:

@@ -62,7 +62,7 @@ _OK, _REFUSED = 200, 409
 # What is said over HTTP.
 
 
-class Question(msgspec.Struct, frozen=True, omit_defaults=True):
+class CallQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
     """Body of `POST {run}/effects`: a call that a service makes.
 
     `canonical` and `key` (hexadecimal) are the call's as `@effect` makes them; a service without
@@ -92,8 +92,8 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
         return Call(self.name, key, canonical, self.writes, seconds=self.seconds)
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Answer to a `Question`; one of four.
+class CallAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Answer to a `CallQuestion`; one of four.
 
     `items` and `fault`: it is on the tape. `perform`: the service performs the call, and reports
     under this number. `outside`: it performs the call, whose run is over, and reports nothing.
@@ -108,7 +108,7 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     subject: str = ""
 
 
-class Report(msgspec.Struct, frozen=True, omit_defaults=True):
+class CallReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Body of `POST {run}/effects/{number}`: what came of a call; `incomplete` says what is not."""
 
     items: list[msgspec.Raw] = []
@@ -183,7 +183,7 @@ class RemoteRun(Run):
         options = {"content": request.content, "extensions": request.extensions}
         return kind(request.method, address, headers=headers, **options)
 
-    def _answered(self, call: Call, answer: Answer) -> Entry | None:
+    def _answered(self, call: Call, answer: CallAnswer) -> Entry | None:
         if answer.refused:
             raise self.stopped(_CONTROLS.get(answer.refused, Fenced)(answer.subject))
         if answer.items is None:
@@ -209,13 +209,13 @@ class _RemoteExchange(Exchange):
         self.numbers: dict[int, int] = {}
         """Under which number a call is reported, by its identity: equal ones are two."""
 
-    async def ask(self, call: Call, *, wait: bool) -> Answer:
+    async def ask(self, call: Call, *, wait: bool) -> CallAnswer:
         """Ask for a call; raises `EffectFailed` for a write where the gateway does not answer.
 
         A read is then performed off the tape, and counted in `outside`.
         """
         name = call.name
-        question = Question(
+        question = CallQuestion(
             name,
             canonical=call.canonical.decode(),
             key=call.key.hex(),
@@ -227,7 +227,7 @@ class _RemoteExchange(Exchange):
         try:
             response = await self._post("/effects", question)
             if response.status_code in {_OK, _REFUSED}:
-                return msgspec.json.decode(response.content, type=Answer)
+                return msgspec.json.decode(response.content, type=CallAnswer)
             why = f"it answers {response.status_code}"
         except (httpx.TransportError, ValueError) as error:
             why = type(error).__name__
@@ -237,7 +237,7 @@ class _RemoteExchange(Exchange):
         log.warning(
             "effect=%s performed off the tape: no answer of the gateway, %s", call.name, why
         )
-        return Answer(outside=True)
+        return CallAnswer(outside=True)
 
     async def settle(self, entry: Entry, fault: Fault | None, error: BaseException | None) -> None:
         """Report a call that was performed, and end its entry."""
@@ -260,9 +260,9 @@ class _RemoteExchange(Exchange):
             return None
         items = pack((item for _, item in entry.items), raw=_raw(entry.call))
         incomplete = "" if items or fault else self.incomplete.get(entry.call.name, "")
-        return self._send(entry.call.name, number, Report(items, fault, incomplete))
+        return self._send(entry.call.name, number, CallReport(items, fault, incomplete))
 
-    async def _send(self, name: str, number: int, report: Report) -> None:
+    async def _send(self, name: str, number: int, report: CallReport) -> None:
         why = ""
         for _ in range(_TRIES):
             try:
@@ -276,7 +276,7 @@ class _RemoteExchange(Exchange):
             break
         log.error("effect=%s was performed, and its report is lost: %s", name, why)
 
-    async def _post(self, path: str, body: Question | Report) -> httpx.Response:
+    async def _post(self, path: str, body: CallQuestion | CallReport) -> httpx.Response:
         url, content = self.address + path, msgspec.json.encode(body)
         headers = {"content-type": "application/json", **self.headers}
         return await _connections().post(url, content=content, headers=headers)

@@ -60,7 +60,7 @@ class TapeTransport(_Transport):
 
     In a run, a request is found on the tape by the normal form of its API, or sent through `inner`
     (by default a transport of the client's own library), in a service's `TapeMiddleware` through
-    the router's gateway where it asks a model. Items are what the wire brought: a `Head`,
+    the router's gateway where it asks a model. Items are what the wire brought: a `HttpHead`,
     then one server-sent event an item, or the whole of another body. Outside a run it is `inner`.
 
     Requests ask for `identity` encoding. Methods other than GET, HEAD and OPTIONS are writes, but

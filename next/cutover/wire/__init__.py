@@ -1,7 +1,7 @@
 """Formats of streams, sans I/O: bytes cut anywhere become blocks, lines, pieces and readings."""
 
 from cutover.wire.dialect import Dialect, DialectRefused, built_in, find_dialect, read_dialect
-from cutover.wire.framing import AnswerHead, Body, End, Piece, ServiceFraming
+from cutover.wire.framing import AnswerHead, End, Piece, ServiceFraming, WholeBody
 from cutover.wire.ndjson import LineSplitter, payload
 from cutover.wire.reader import Reader, splitter
 from cutover.wire.recognise import recognise
@@ -15,13 +15,12 @@ from cutover.wire.sse import (
     is_comment,
 )
 from cutover.wire.text import TextSplitter
-from cutover.wire.usage import Usage, asked_model, usage
+from cutover.wire.usage import TokenUsage, asked_model, usage
 
 __all__ = [
     "MOST_BLOCK_BYTES",
     "AnswerHead",
     "BlockTooLong",
-    "Body",
     "Dialect",
     "DialectRefused",
     "End",
@@ -32,7 +31,8 @@ __all__ = [
     "SseEvent",
     "SseSplitter",
     "TextSplitter",
-    "Usage",
+    "TokenUsage",
+    "WholeBody",
     "asked_model",
     "built_in",
     "comment",

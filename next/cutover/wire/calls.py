@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from cutover.chat_form import Unreadable, decode
+from cutover.chat_form import NotJson, decode
 
 
 @dataclass(slots=True, eq=False)
@@ -60,6 +60,6 @@ def _begins_anew(
 def _is_json(text: str) -> bool:
     try:
         decode(text)
-    except Unreadable:
+    except NotJson:
         return False
     return True

@@ -39,7 +39,7 @@ class End(msgspec.Struct, frozen=True, tag="end"):
     """The end of a stream, where its connection was not broken off."""
 
 
-class Body(msgspec.Struct, frozen=True, tag="body"):
+class WholeBody(msgspec.Struct, frozen=True, tag="body"):
     """A whole answer that is no stream."""
 
     raw: bytes
@@ -75,7 +75,7 @@ class ServiceFraming:
                     raise StackFailed(code="event_too_long", detail=str(error)) from error
             case End():
                 return self.reader.close()
-            case Body():
+            case WholeBody():
                 self._whole = self._judged(event.raw)
                 failed = self._whole if isinstance(self._whole, Failed) else None
                 rest = _canonical(event.raw)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from cutover.chat_form import Unreadable, decode, encode
+from cutover.chat_form import NotJson, decode, encode
 from cutover.errors import Completed, CutoverError, Failed
 from cutover.flow import Frame, Texts, Verdict
 from cutover.wire.calls import Calls
@@ -45,7 +45,7 @@ CONTRADICTION: Final = "contradiction"
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class TextCut:
     """A piece of text in an event: where, and what it adds to its channel.
 
     `tail` is half a character behind it, which the next piece completes; a `repeat` says again
@@ -63,7 +63,7 @@ class Cut:
 class Edits:
     """Where the texts of an event are, and its ids that the client knows otherwise."""
 
-    cuts: tuple[Cut, ...] = ()
+    cuts: tuple[TextCut, ...] = ()
     ids: tuple[tuple[Place, str], ...] = ()
 
 
@@ -75,7 +75,7 @@ class _Piece:
     """
 
     name: str
-    cut: Cut
+    cut: TextCut
     head: bytes
     tail: bytes
 
@@ -113,7 +113,7 @@ class _Found:
     at: Mapping[str, list[Found]]
     dropped: frozenset[str]
     texts: dict[str, str] = field(default_factory=dict)
-    cuts: list[Cut] = field(default_factory=list)
+    cuts: list[TextCut] = field(default_factory=list)
     known: bool = False
 
     def add(self, channel: str, text: str) -> None:
@@ -267,7 +267,7 @@ class Reader:
                 said = block.decode("utf-8", "replace")
                 self._said = True
                 self.texts.add("content", said)
-                edits = Edits((Cut((), "content", said),))
+                edits = Edits((TextCut((), "content", said),))
                 return Frame(raw, "text", (("content", said),), source=edits)
             case "ndjson":
                 data = payload(block)
@@ -283,7 +283,7 @@ class Reader:
         self.events += 1
         try:
             return self._event(raw, data, line)
-        except (Unreadable, RecursionError):
+        except (NotJson, RecursionError):
             if last and self._ended:
                 return Frame(block, "", verdict="preamble")
             failed = Failed("truncated") if last else Failed(UNREADABLE, detail=_shown(data))
@@ -294,7 +294,7 @@ class Reader:
         return Frame(raw, line, (), rest, "failure", failed)
 
     def _event(self, raw: bytes, data: bytes, line: str) -> Frame:
-        """Read one event; raises `Unreadable` and `_Shape`."""
+        """Read one event; raises `NotJson` and `_Shape`."""
         text = data.decode("utf-8", "replace")
         if text in self.dialect.names.marks:
             value: Any = text
@@ -353,7 +353,7 @@ class Reader:
         self.recognised += len(blocks)
         block, text = b"".join(blocks), "".join(texts)
         self.texts.add(channel, text)
-        edits = Edits((Cut(before.cut.place, channel, text),))
+        edits = Edits((TextCut(before.cut.place, channel, text),))
         return Frame(block, before.name, ((channel, text),), source=edits)
 
     def _rest(self, rule: EventRule, value: Any, found: _Found, failed: Failed | None) -> bytes:
@@ -461,7 +461,7 @@ class Reader:
         said: dict[str, str] = {}
         for path in paths:
             here: dict[str, str] = {}
-            cuts: list[Cut] = []
+            cuts: list[TextCut] = []
             for holder, step, place in found.at[path]:
                 text = holder[step]
                 if isinstance(text, list) and any(
@@ -480,7 +480,7 @@ class Reader:
                     key = encode([part for part in place if isinstance(part, int)])
                 channel = self._channel(one.channel, key)
                 here[channel] = here.get(channel, "") + text
-                cuts.append(Cut(place, channel, text))
+                cuts.append(TextCut(place, channel, text))
             for channel, text in here.items():
                 mine = [cut for cut in cuts if cut.channel == channel]
                 if one.growth == "total":
@@ -504,7 +504,7 @@ class Reader:
         if tail:
             self._halves[channel] = tail
         found.add(channel, text)
-        found.cuts.append(Cut(place, channel, text, tail))
+        found.cuts.append(TextCut(place, channel, text, tail))
 
     def _so_far(self, channel: str, found: _Found) -> str:
         return self.texts.get(channel, "") + found.texts.get(channel, "")
@@ -650,7 +650,7 @@ def _scalar(value: Any) -> bool:
 def _same_json(text: str, value: Any) -> bool:
     try:
         return bool(decode(text) == value)
-    except Unreadable:
+    except NotJson:
         return False
 
 

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 
 
-class Usage(msgspec.Struct, frozen=True):
+class TokenUsage(msgspec.Struct, frozen=True):
     """Tokens read and written; None where the provider counts none."""
 
     input: int | None = None
     output: int | None = None
 
 
-def usage(items: Iterable[bytes]) -> Usage:
+def usage(items: Iterable[bytes]) -> TokenUsage:
     """Return the tokens of an answer, by its events or its body; the last count is the whole.
 
     Names are those of chat completions, and of Anthropic's and OpenAI's younger API.
@@ -31,7 +31,7 @@ def usage(items: Iterable[bytes]) -> Usage:
             written = said if written is None else written
         if read is not None and written is not None:
             break
-    return Usage(read, written)
+    return TokenUsage(read, written)
 
 
 def _counts(item: bytes) -> list[dict[str, int | None]]:

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from cutover.errors import Control, Refused
 from cutover.tape import Call, Entry, Run
 from cutover.tape.entry import Item
-from cutover.tape.http_entry import Head, http_call, read_head
+from cutover.tape.http_entry import HttpHead, http_call, read_head
 from cutover.tape.remote import KEY_HEADER, RUN_HEADER, TARGET_HEADER
 from cutover.tape.run import CallFailed
 from router.edge import cancel_when_left, read_body
@@ -235,11 +235,11 @@ async def _call(request: Outgoing, media: str) -> Call:
     return http_call(request.method, target, media, request.body)
 
 
-def _head(item: Item) -> Head:
-    return msgspec.json.decode(item if isinstance(item, bytes) else b"", type=Head)
+def _head(item: Item) -> HttpHead:
+    return msgspec.json.decode(item if isinstance(item, bytes) else b"", type=HttpHead)
 
 
-def _is_whole(head: Head) -> bool:
+def _is_whole(head: HttpHead) -> bool:
     media = dict(head.headers).get("content-type", "").partition(";")[0].strip().lower()
     return media in _WHOLE
 
@@ -256,7 +256,7 @@ def _refusal(error: Exception, *, played: bool) -> CallRefused:
 
 
 async def _stream(
-    send: Send, head: Head, items: AsyncGenerator[Item, None], entry: Entry | None
+    send: Send, head: HttpHead, items: AsyncGenerator[Item, None], entry: Entry | None
 ) -> None:
     """Send an answer as it comes: what is on the tape together goes out together.
 

@@ -11,7 +11,7 @@ import msgspec
 from cutover.errors import Control, Failed, Fenced, Pause, outcome_of
 from cutover.tape import OUTCOME_UNKNOWN, Call, Entry, Fault, Run
 from cutover.tape.portal import obtain
-from cutover.tape.remote import Answer, Question, Report, pack, unpack
+from cutover.tape.remote import CallAnswer, CallQuestion, CallReport, pack, unpack
 from cutover.tape.run import CallFailed
 from router.gateway.runs import OpenRuns
 
@@ -50,31 +50,35 @@ class Effects:
         run = self._runs.find(name)
         try:
             if number:
-                return await self._reported(run, number, msgspec.json.decode(body, type=Report))
-            question = msgspec.json.decode(body, type=Question)
+                return await self._reported(run, number, msgspec.json.decode(body, type=CallReport))
+            question = msgspec.json.decode(body, type=CallQuestion)
             call = question.call()
         except (ValueError, RecursionError) as error:  # msgspec's and the Unicode's, too
             return Reply(422, msgspec.json.encode({"detail": str(error)}))
         if run is None:
             known = self._runs.performs(name)
-            said = Answer(outside=True) if known else Answer(refused="fenced", subject="an id")
+            said = (
+                CallAnswer(outside=True) if known else CallAnswer(refused="fenced", subject="an id")
+            )
         else:
             said = await self._asked(run, call, question)
         return Reply(409 if said.refused else 200, msgspec.json.encode(said))
 
-    async def _asked(self, run: Run, call: Call, question: Question) -> Answer:
+    async def _asked(self, run: Run, call: Call, question: CallQuestion) -> CallAnswer:
         if run.over:
             run.exchange.off_tape[call.name] += 1
-            return Answer(outside=True)
+            return CallAnswer(outside=True)
         kind = OUTCOME_UNKNOWN if call.writes else "TimeoutError"
         late = Fault(kind, f"no report within {call.seconds:g} s")
         lent = msgspec.structs.replace(call, seconds=call.seconds + GRACE_SECONDS)
         try:
             entry, due = await obtain(run, lent, late)
             if due:
-                return Answer(perform=self._lend(run, _Lent(entry, question.raw)))
+                return CallAnswer(perform=self._lend(run, _Lent(entry, question.raw)))
             if entry.end == "open" and not question.wait:
-                return Answer([], Fault("Blocking", "it is under way: await it, or use a thread"))
+                return CallAnswer(
+                    [], Fault("Blocking", "it is under way: await it, or use a thread")
+                )
             fault = None
             try:
                 items = [item async for item in run.read(entry)]
@@ -82,7 +86,7 @@ class Effects:
                 items, fault = [item for _, item in entry.items], failed.fault
         except Control as control:
             return _refusal(run, call, control)
-        return Answer(pack(items, raw=question.raw), fault)
+        return CallAnswer(pack(items, raw=question.raw), fault)
 
     def _lend(self, run: Run, lent: _Lent) -> int:
         calls = self._lent.setdefault(run, [])
@@ -92,7 +96,7 @@ class Effects:
         watching.add_done_callback(self._watching.discard)
         return len(calls) - 1
 
-    async def _reported(self, run: Run | None, number: str, report: Report) -> Reply:
+    async def _reported(self, run: Run | None, number: str, report: CallReport) -> Reply:
         calls = self._lent.get(run, []) if run is not None else []
         if run is None or not number.isdecimal() or int(number) >= len(calls):
             return Reply(404)
@@ -126,15 +130,15 @@ async def _watch(run: Run, entry: Entry) -> None:
         run.exchange.withdraw(entry, Fenced(run.stack))
 
 
-def _refusal(run: Run, call: Call, control: Control) -> Answer:
+def _refusal(run: Run, call: Call, control: Control) -> CallAnswer:
     """Return why a run is stopped, which has recorded it."""
     match outcome_of(control):
         case Pause(question):
-            return Answer(refused="paused", subject=question)
+            return CallAnswer(refused="paused", subject=question)
         case Failed("fenced" as code):
-            return Answer(refused=code, subject=run.stack)
+            return CallAnswer(refused=code, subject=run.stack)
         case Failed(code):
-            return Answer(refused=code, subject=call.name)
+            return CallAnswer(refused=code, subject=call.name)
         case other:
             message = f"{control!r} ends a run as {other!r}"
             raise AssertionError(message)

@@ -13,7 +13,7 @@ from cutover.errors import StackFailed
 from cutover.flow import Event, Request
 from cutover.tape import current_run
 from cutover.tape.exchange import current
-from cutover.wire import AnswerHead, Body, Dialect, End, Piece
+from cutover.wire import AnswerHead, Dialect, End, Piece, WholeBody
 from router.driver import STREAM_BYTES, Runaway
 from router.gateway.runs import OpenRuns, headers
 from router.services.flow import ServiceRequest
@@ -175,7 +175,7 @@ class Service:
         yield head
         empty = response.method == "HEAD" or response.status in _WITHOUT_BODY
         if empty or not response.ok or head.media not in _FRAMINGS[self.dialect.framing]:
-            yield Body(await _whole(response))
+            yield WholeBody(await _whole(response))
             return
         async for piece in response.content.iter_any():
             for at in range(0, len(piece), PIECE_BYTES):

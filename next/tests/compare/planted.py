@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from cutover import Event, Refused, Request, StackFailed
-from cutover.wire import AnswerHead, Body, Piece
+from cutover.wire import AnswerHead, Piece, WholeBody
 from effects import conversations
 from effects.memory import Memory
 from effects.workers import Result
@@ -177,7 +177,7 @@ def _of_no_kind(key: str, text: str, _: str, session: str) -> Memory:
 async def _refusing(_: Request[Any, Any]) -> AsyncIterator[Event]:
     """Refuse as a service does."""
     yield AnswerHead(404, (("content-type", "application/json"),))
-    yield Body(b'{"error":"nothing here"}')
+    yield WholeBody(b'{"error":"nothing here"}')
 
 
 REFUSED = "::1:1 cannot be reached: Connection refused"

@@ -18,7 +18,7 @@ from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionMessage
 from pydantic import BaseModel, Field
 
-from cutover.normal_form import ModelRequest, read
+from cutover.normal_form import NormalRequest, read
 
 BASE = "http://model.test/v1"
 ANSWER = {
@@ -47,7 +47,7 @@ class Wire:
     """A provider that keeps what it is asked, and answers streamed or whole."""
 
     def __init__(self) -> None:
-        self.requests: list[ModelRequest] = []
+        self.requests: list[NormalRequest] = []
         self.client = httpx2.AsyncClient(transport=httpx2.MockTransport(self._answer))
 
     def _answer(self, request: httpx2.Request) -> httpx2.Response:

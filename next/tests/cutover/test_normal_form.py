@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutover.normal_form import ModelRequest, fold, read
+from cutover.normal_form import NormalRequest, fold, read
 
 CHAT = "/v1/chat/completions"
 
 
-def chat(body: Any) -> ModelRequest:
+def chat(body: Any) -> NormalRequest:
     """Read a chat completion."""
     return read("POST", CHAT, "application/json", json.dumps(body).encode())
 
 
-def asked(*messages: Any, **more: Any) -> ModelRequest:
+def asked(*messages: Any, **more: Any) -> NormalRequest:
     """Read a chat completion of these messages."""
     return chat({"model": "m", "messages": messages, **more})
 
@@ -290,7 +290,7 @@ def test_other_json_counts_with_its_nulls_and_without_the_order_of_keys() -> Non
     assert one.key != other.key
 
 
-def form(boundary: str, *, text: str = "whisper-1", file: bytes = b"RIFF\x00\xff") -> ModelRequest:
+def form(boundary: str, *, text: str = "whisper-1", file: bytes = b"RIFF\x00\xff") -> NormalRequest:
     """Read a form with a text and a file."""
     mark = f"--{boundary}\r\n".encode()
     body = (

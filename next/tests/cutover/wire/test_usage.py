@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cutover.wire import Usage, asked_model, usage
+from cutover.wire import TokenUsage, asked_model, usage
 
 
 def sse(*events: str) -> list[bytes]:
@@ -32,7 +32,7 @@ def test_the_last_count_is_the_whole(
     items: list[bytes], read: int | None, written: int | None
 ) -> None:
     """Chat completions, responses, messages; in streams and whole; None where none is given."""
-    assert usage(items) == Usage(read, written)
+    assert usage(items) == TokenUsage(read, written)
 
 
 @pytest.mark.parametrize(

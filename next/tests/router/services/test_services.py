@@ -17,7 +17,7 @@ import pytest
 from fastapi import FastAPI
 
 from cutover.flow import ClientRequest, Request
-from cutover.wire import Body, Reader, find_dialect, splitter
+from cutover.wire import Reader, WholeBody, find_dialect, splitter
 from harness import root
 from harness.config import parse
 from harness.live import LiveSettings
@@ -288,7 +288,7 @@ async def test_a_kept_connection_that_is_reset_is_opened_anew() -> None:
         service = Service(address, find_dialect("text"), session, OpenRuns())
         for _ in range(3):
             request = Request(ServiceRequest("GET", "/a"), None, "/a", ())
-            assert [one async for one in service(request)][-1] == Body(b"{}")
+            assert [one async for one in service(request)][-1] == WholeBody(b"{}")
 
 
 async def test_a_service_is_sent_what_the_client_sent() -> None:
