@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutover.errors import CutoverError, EffectFailed, Paused, Refused, StackFailed
 from cutover.flow import Event, Request, Stack
-from cutover.flow_spec import FlowSpec
-from cutover.grammar import Grammar
+from cutover.flow_spec import FlowSpec, Grammar
 from cutover.tape import Exchange, Run, effect
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import msgspec
 from cutover.errors import CutoverError, Failed, Outcome, StackFailed
 from cutover.flow import Event, Frame, Framing, Request, Stack
 from cutover.tape import Play, Run
-from cutover.tape.http_entry import status_of
+from cutover.tape.transport import status_of
 
 log = logging.getLogger(__name__)
 

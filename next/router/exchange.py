@@ -10,8 +10,8 @@ from typing import Any
 
 from cutover.errors import Failed, Outcome
 from cutover.flow import Flow, Frame, Request
+from cutover.normal_form import TokenUsage, asked_model, usage
 from cutover.tape import Entry, Exchange, Run
-from cutover.wire import TokenUsage, asked_model, usage
 from router.driver import Candidate, Driver
 from router.takeover import Sent
 

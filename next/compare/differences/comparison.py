@@ -23,7 +23,7 @@ from compare.differences.values import MISSING, MOST_BYTES, changes, common, rea
 from cutover.chat_form import encode
 from cutover.errors import Completed, GrammarViolated, Outcome, Refusal
 from cutover.flow import Flow
-from cutover.grammar import GrammarCheck
+from cutover.flow_spec import GrammarCheck
 from cutover.records import TapeRecord
 
 HELD_US, HELD_TIMES = 1_000_000, 2

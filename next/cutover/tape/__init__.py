@@ -1,9 +1,8 @@
 """The tape: what an exchange asked of the world, performed once; every other run reads it there."""
 
 from cutover.tape.effect import effect
-from cutover.tape.entry import Call, Entry, Fault, Signal
-from cutover.tape.exchange import Exchange, Journal, at_end
-from cutover.tape.pause import OUTCOME_UNKNOWN, entry_record, load, tape_record
+from cutover.tape.entry import OUTCOME_UNKNOWN, Call, Entry, Fault, Signal, entry_record
+from cutover.tape.exchange import Exchange, Journal, at_end, load, tape_record
 from cutover.tape.portal import call_blocking
 from cutover.tape.run import (
     HUMAN_ANSWER,

@@ -8,6 +8,10 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from cutover.records import EntryRecord, ErrorRecord, ItemRecord
+
+OUTCOME_UNKNOWN = "OutcomeUnknown"
+"""The kind of a write that was begun in a process that ended before its result came."""
 End = Literal["open", "done", "failed", "cut"]
 
 
@@ -137,3 +141,34 @@ class Entry:
             self.close("cut")
             if self.source is not None:
                 self.source.stop()
+
+
+def entry_record(entry: Entry) -> EntryRecord:
+    """Return an entry as it is stored; items that cannot be encoded are left out."""
+    call, fault = entry.call, entry.fault
+    items = tuple(ItemRecord.of(at, item) for at, item in entry.items if isinstance(item, bytes))
+    error = None
+    if fault is not None:
+        error = ErrorRecord(fault.kind, fault.message, bytes(fault.args).decode())
+    canonical = call.canonical.decode("utf-8", "replace")
+    return EntryRecord(
+        call.name, call.key.hex(), canonical, entry.at, call.writes, items, entry.end, error
+    )
+
+
+def entry_of(record: EntryRecord) -> Entry:
+    """Return a stored entry; a write that was begun and never ended has an unknown outcome."""
+    call = Call(
+        record.name,
+        bytes.fromhex(record.key),
+        record.canonical.encode(),
+        record.writes,
+        record.name.startswith("model."),
+    )
+    entry = Entry(call, record.at, [(item.at, item.data) for item in record.items], record.end)
+    if record.error is not None:
+        args = msgspec.Raw(record.error.args.encode())
+        entry.fault = Fault(record.error.kind, record.error.message, args)
+    if record.end == "open":
+        entry.end, entry.fault = "failed", Fault(OUTCOME_UNKNOWN)
+    return entry

@@ -11,8 +11,9 @@ from contextlib import aclosing
 from contextvars import ContextVar
 from typing import Any, Protocol, Self
 
-from cutover.errors import Paused
-from cutover.tape.entry import Call, End, Entry, Fault, Item, Signal
+from cutover.errors import Paused, TapeOverflowed
+from cutover.records import EntryRecord, TapeRecord
+from cutover.tape.entry import Call, End, Entry, Fault, Item, Signal, entry_of, entry_record
 
 log = logging.getLogger(__name__)
 
@@ -301,3 +302,27 @@ def at_end(callback: Callable[[], Awaitable[object]]) -> None:
     """
     if (exchange := performing.get()) is not None:
         exchange.at_end(callback)
+
+
+def tape_record(exchange: Exchange) -> TapeRecord:
+    """Return an exchange's tape as it is stored; a read that the pause has dropped is open.
+
+    Raises `TapeOverflowed`.
+    """
+    if exchange.overflowed:
+        raise TapeOverflowed
+    entries = [entry_record(entry) for entry in exchange.entries]
+    for entry in exchange.dropped:
+        open_again = Entry(entry.call, entry.at)
+        entries.append(entry_record(open_again))
+    return TapeRecord(tuple(entries), tuple(exchange.incomplete), exchange.question)
+
+
+def load(exchange: Exchange, tape: TapeRecord, writes: Iterable[EntryRecord] = ()) -> None:
+    """Put a stored tape on a new exchange, and the `writes` that were made after its pause."""
+    records = (*tape.entries, *writes)
+    dropped = [one for one in records if one.end == "open" and not one.writes]
+    exchange.go_on(entry_of(record) for record in records if record not in dropped)
+    exchange.dropped += [entry_of(record) for record in dropped]
+    exchange.incomplete.update(dict.fromkeys(tape.incomplete, "stored without it"))
+    exchange.question = tape.question

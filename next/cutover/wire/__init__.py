@@ -1,10 +1,10 @@
 """Formats of streams, sans I/O: bytes cut anywhere become blocks, lines, pieces and readings."""
 
+from cutover.wire.answer import AnswerHead, End, Piece, ServiceFraming, WholeBody
 from cutover.wire.dialect import Dialect, DialectRefused, built_in, find_dialect, read_dialect
-from cutover.wire.framing import AnswerHead, End, Piece, ServiceFraming, WholeBody
-from cutover.wire.ndjson import LineSplitter, payload
+from cutover.wire.lines import LineSplitter, TextSplitter, payload
 from cutover.wire.reader import Reader, splitter
-from cutover.wire.recognise import recognise
+from cutover.wire.recognition import recognise
 from cutover.wire.sse import (
     MOST_BLOCK_BYTES,
     BlockTooLong,
@@ -14,8 +14,6 @@ from cutover.wire.sse import (
     events,
     is_comment,
 )
-from cutover.wire.text import TextSplitter
-from cutover.wire.usage import TokenUsage, asked_model, usage
 
 __all__ = [
     "MOST_BLOCK_BYTES",
@@ -31,9 +29,7 @@ __all__ = [
     "SseEvent",
     "SseSplitter",
     "TextSplitter",
-    "TokenUsage",
     "WholeBody",
-    "asked_model",
     "built_in",
     "comment",
     "events",
@@ -43,5 +39,4 @@ __all__ = [
     "read_dialect",
     "recognise",
     "splitter",
-    "usage",
 ]

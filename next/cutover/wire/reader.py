@@ -25,9 +25,8 @@ from cutover.wire.dialect import (
     rules_of,
     values,
 )
-from cutover.wire.ndjson import LineSplitter, payload
+from cutover.wire.lines import LineSplitter, TextSplitter, payload
 from cutover.wire.sse import MOST_BLOCK_BYTES, SseSplitter, events
-from cutover.wire.text import TextSplitter
 
 _SPLITTERS: Final = {"sse": SseSplitter, "ndjson": LineSplitter}
 _HIGH_SURROGATES: Final = range(0xD800, 0xDC00)

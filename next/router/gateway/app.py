@@ -18,9 +18,9 @@ from starlette.types import Receive, Scope, Send
 from cutover.errors import Control, Refused
 from cutover.tape import Call, Entry, Run
 from cutover.tape.entry import Item
-from cutover.tape.http_entry import HttpHead, http_call, read_head
 from cutover.tape.remote import KEY_HEADER, RUN_HEADER, TARGET_HEADER
 from cutover.tape.run import CallFailed
+from cutover.tape.transport import HttpHead, http_call, read_head
 from router.edge import cancel_when_left, read_body
 from router.gateway.effects import Effects
 from router.gateway.providers import (

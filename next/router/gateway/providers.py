@@ -15,7 +15,7 @@ import httpx
 from multidict import CIMultiDict
 from yarl import URL
 
-from cutover.tape.http_entry import BodySplitter, head_item
+from cutover.tape.transport import BodySplitter, head_item
 
 CONNECT_SECONDS = 10.0
 CREDENTIALS: Final = ("authorization", "x-api-key", "api-key")

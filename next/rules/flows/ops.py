@@ -8,8 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from cutover.flow import Operation, Pausing
-from cutover.flow_spec import FlowSpec, Text
-from cutover.grammar import Grammar, many, maybe, one
+from cutover.flow_spec import FlowSpec, Grammar, Text, many, maybe, one
 from rules.flows.fields import (
     FlowOptions,
     Identifier,

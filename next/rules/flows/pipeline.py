@@ -10,8 +10,7 @@ from msgspec import Meta
 
 from cutover.errors import Blame, Failed
 from cutover.flow import Event
-from cutover.flow_spec import FlowSpec, Text
-from cutover.grammar import Grammar, many, one
+from cutover.flow_spec import FlowSpec, Grammar, Text, many, one
 from rules.flows.fields import FlowOptions, Identifier, MessageText, Name, NamedEvent
 from rules.flows.session import SYSTEM_PROMPT
 

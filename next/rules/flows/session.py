@@ -8,8 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from cutover.flow import Event, Operation
-from cutover.flow_spec import FlowSpec, Text
-from cutover.grammar import Grammar, many, maybe, one
+from cutover.flow_spec import FlowSpec, Grammar, Text, many, maybe, one
 from rules.flows.fields import FlowOptions, Identifier, MessageText, Tokens
 
 SYSTEM_PROMPT = "你是一个有用的助手。"

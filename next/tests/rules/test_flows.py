@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from cutover.errors import GrammarViolated
 from cutover.flow import Event
-from cutover.flow_spec import FlowSpec, Framer, wire
-from cutover.grammar import GrammarCheck
+from cutover.flow_spec import FlowSpec, Framer, GrammarCheck, wire
 from rules.flows import CHAT, COMPANION, FLOWS, OPS, PIPELINE, SESSION
 from rules.flows import chat as c
 from rules.flows import companion as k

@@ -8,8 +8,7 @@ import msgspec
 
 from cutover import FlowSpec, Paused, effect
 from cutover.flow import Pausing
-from cutover.flow_spec import Text
-from cutover.grammar import Grammar, many, one
+from cutover.flow_spec import Grammar, Text, many, one
 
 
 class Ask(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cutover.wire import TokenUsage, asked_model, usage
+from cutover.normal_form import TokenUsage, asked_model, usage
 
 
 def sse(*events: str) -> list[bytes]:

@@ -1,7 +1,8 @@
-"""Lines of JSON, sans I/O: a splitter into raw lines, their ends included."""
+"""Lines of JSON and plain text, sans I/O: splitters into raw lines, and into whole characters."""
 
 from __future__ import annotations
 
+import codecs
 from dataclasses import dataclass, field
 
 from cutover.wire.sse import MOST_BLOCK_BYTES, BlockTooLong
@@ -56,3 +57,22 @@ class LineSplitter:
 def payload(line: bytes) -> bytes:
     """Return a line without its end, white space and byte order mark; b"" is a keep-alive."""
     return line.removeprefix(_BOM).strip(_SPACE)
+
+
+class TextSplitter:
+    """Turns bytes, cut anywhere, into pieces of whole characters; bytes that are none pass, too.
+
+    The pieces follow the input's cuts, since plain text has no frames.
+    """
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+
+    def feed(self, piece: bytes, *, last: bool = False) -> list[bytes]:
+        """Take the next bytes; return what is whole of them, in one piece."""
+        whole = self._decoder.decode(piece, last).encode("utf-8", "surrogateescape")
+        return [whole] if whole else []
+
+    def flush(self) -> list[bytes]:
+        """End the text; return the bytes of a character that was never completed."""
+        return self.feed(b"", last=True)
