@@ -5,11 +5,11 @@ from __future__ import annotations
 import codecs
 import hmac
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b, sha256
-from typing import Any, Generic, TypeVar
+from itertools import chain, pairwise
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -24,9 +24,11 @@ from cutover.records import (
     encode,
 )
 from router.captures.kinds import Kind, Kinds
-from router.captures.texts import Edit, Spot, StoredText, Track, View, spread, tracks
+from router.captures.texts import Edit, Spot, StoredText, Track, View, equal_tracks, joined_tracks
 
 T = TypeVar("T", bound=ItemRecord)
+Found = tuple[int, int, Kind]
+"""Where a value begins and ends, and what it is."""
 
 ROOTS = ("request", "options", "frames", "calls", "results")
 """Where paths begin: the request's body, the flow's options, the events that went out, what effects
@@ -37,7 +39,7 @@ _SECRET_NAMES = re.compile(
     r"|secret[_-]?(?:access[_-]?)?key"
 )
 _PSEUDONYM = re.compile(r"<[a-z][a-z0-9_]*:[0-9a-f]{12}>")
-_LEAST_FOUND, _LEAST_GIVEN = 8, 2
+_LEAST_FOUND, _LEAST_DECLARED = 8, 2
 """Characters from which what a pattern has found, or a path, is looked for in the whole line."""
 _LEAST_CUT = 6
 """Characters of a known value that a stream may not end with, if they are half of it."""
@@ -80,48 +82,19 @@ class Redactor:
         A line that holds no tape is to be given that of its exchange, `served`: what paths lead to
         there is replaced here, too.
         """
-        work, tape = _Work(self), record.tape
-        request, options = (
-            work.text("request", record.request),
-            work.text("options", record.options),
-        )
-        path, outcome = work.text("", record.path), work.text("", encode(record.outcome).decode())
-        frames = work.items("frames", record.frames)
-        entries = [_Entry(work, one) for one in (tape.entries if tape else ())]
-        plays = [
-            (work.text("", p.name), work.text("calls", p.canonical or "")) for p in record.plays
-        ]
-        question = work.text("", (tape.question if tape else None) or "")
-        for one in served.entries if served and served is not tape and self._learns else ():
-            _Entry(work, one)
-        if not work.edited():
+        work = _Work(self)
+        _line(record, work)
+        if served is not None and served is not record.tape and self._learns:
+            _tape(served, work)
+        if not work.find():
             return record
-        replace = msgspec.structs.replace
-        if tape is not None:
-            tape = replace(
-                tape,
-                entries=tuple(one.rewritten() for one in entries),
-                question=tape.question and question.rewritten(),
-            )
-        ended: Any = msgspec.json.decode(outcome.rewritten(), type=Outcome)
-        return replace(
-            record,
-            request=request.rewritten(),
-            options=options.rewritten(),
-            path=path.rewritten(),
-            outcome=ended,
-            frames=frames.rewritten(),
-            tape=tape,
-            plays=tuple(map(_play, record.plays, plays)),
-            redacted=True,
-        )
+        return msgspec.structs.replace(_line(record, work), redacted=True)
 
     def entry(self, record: EntryRecord) -> EntryRecord:
         """Return a call on its own, found by what it would be found by in a redacted line."""
         work = _Work(self)
-        entry = _Entry(work, record)
-        work.edited()
-        return entry.rewritten()
+        _entry(record, work)
+        return _entry(record, work) if work.find() else record
 
     def pseudonym(self, kind: Kind, value: str) -> str:
         """Return what stands for a value, which may be a pseudonym already."""
@@ -136,219 +109,220 @@ class Redactor:
 
     def digests(self, value: str) -> set[str]:
         """Return what may tell the pseudonyms of a value, whatever its kind is."""
-        return {self.digest(normal(value)) for normal in (_given("id").normal, _DIGITS.normal)}
+        return {self.digest(normal(value)) for normal in (_kind("id").normal, _DIGITS.normal)}
 
     def number(self, value: str) -> str:
         """Return what stands for a whole number: one of as many digits."""
         made = int(hmac.new(self._key, value.encode(), sha256).hexdigest(), 16)
         return f"99{made}"[: len(value)]
 
-    def given(self, root: str, spot: Spot) -> Kind | None:
+    def declared(self, spot: Spot) -> Kind | None:
         """Return the kind of what a path leads to, or what is named like a secret."""
         if spot.is_name:
             return None
-        place = (root, *spot.path)
         for path in self._paths:
-            if len(path) <= len(place) and all(a in {"*", b} for a, b in zip(path, place)):  # noqa: B905 - what is below is meant, too
-                return _given(next((one for one in reversed(path) if one.isidentifier()), "value"))
+            if len(path) <= len(spot.path):  # what is below is meant, too
+                begins = zip(path, spot.path[: len(path)], strict=True)
+                if all(step in {"*", there} for step, there in begins):
+                    return _kind(next((one for one in reversed(path) if one.isidentifier()), ""))
         if not spot.is_number and _SECRET_NAMES.fullmatch(spot.path[-1]):
-            return _given("secret")
+            return _kind("secret")
         return None
 
 
-_DIGITS = Kind("digits", "", lambda _: (), digits=True)
+_DIGITS = Kind("digits", digits=True)
 
 
 @lru_cache
-def _given(name: str) -> Kind:
-    return Kind(
-        re.sub(r"[^a-z0-9_]", "_", name.lower()).lstrip("_0123456789") or "value", "", lambda _: ()
-    )
-
-
-def _play(record: PlayRecord, parts: tuple[StoredText, StoredText]) -> PlayRecord:
-    canonical = record.canonical and parts[1].rewritten()
-    return msgspec.structs.replace(record, name=parts[0].rewritten(), canonical=canonical)
-
-
-@dataclass(slots=True)
-class _Alike:
-    """Strings that are equal, at one place in several texts."""
-
-    spots: list[Spot]
-    kind: Kind | None
-    edits: list[Edit] = field(default_factory=list)
+def _kind(name: str) -> Kind:
+    """Return the kind of what stands at a name."""
+    return Kind(re.sub(r"[^a-z0-9_]", "_", name.lower()).lstrip("_0123456789") or "value")
 
 
 class _Work:
-    """The texts of one line, in which values are learned first and then replaced everywhere."""
+    """The texts of one line: they are added, searched, and then asked for once more, rewritten.
+
+    Values are learned first, and then replaced everywhere.
+    """
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._parts: list[tuple[str, StoredText]] = []
-        self._streams: list[list[StoredText]] = []
+        self._texts: list[StoredText] = []
+        self._streams: list[Sequence[StoredText]] = []
+        self._searched: Iterator[StoredText] | None = None
         self._known: dict[str, tuple[Kind, bool]] = {}
-        self._views: dict[str, tuple[View, list[tuple[int, int, Kind]]]] = {}
+        self._views: dict[str, tuple[View, list[Found]]] = {}
 
-    def text(self, root: str, text: str) -> StoredText:
-        """Add a text; `root` is where paths to it begin."""
-        part = StoredText(text)
-        self._parts.append((root, part))
-        return part
+    def text(self, root: str, text: str) -> str:
+        """Add a text, whose paths begin with `root`; once searched, return it rewritten."""
+        if self._searched is not None:
+            return next(self._searched).rewritten()
+        self._texts.append(StoredText(text, root))
+        return text
 
-    def items(self, root: str, items: Sequence[T]) -> _Items[T]:
-        """Add items or frames: pieces of streams may stand in them."""
-        found = _Items(self, root, items)
-        self._streams.append(found.parts)
-        return found
+    def items(self, root: str, items: tuple[T, ...]) -> tuple[T, ...]:
+        """Add the items of a call or the frames of a run, or return them rewritten."""
+        texts, before = _texts(items), len(self._texts)
+        rewritten = ["".join(self.text(root, one) for one in _events(text)) for text in texts]
+        if self._searched is None:
+            self._streams.append(self._texts[before:])
+        if rewritten == texts:
+            return items
+        return tuple(
+            type(item).of(item.at, text.encode("utf-8", "surrogateescape"))
+            for item, text in zip(items, rewritten, strict=True)
+        )
 
-    def edited(self) -> bool:
+    def find(self) -> bool:
         """Put edits where personal data stands; return whether it stands anywhere.
 
         Events of a stream are alike: what stands at one place again and again is searched once.
         """
-        alike: dict[tuple[str, tuple[str, ...], str, bool, bool], list[Spot]] = {}
-        for root, part in self._parts:
-            for spot in part.spots:
-                same = root, spot.path, spot.text, spot.is_name, spot.is_number
-                if (those := alike.get(same)) is None:
-                    alike[same] = [spot]
-                else:
-                    those.append(spot)
-        whole = [
-            _Alike(spots, self._redactor.given(root, spots[0]))
-            for (root, *_), spots in alike.items()
-            if not spots[0].bare
-        ]
-        joined = [track for parts in self._streams for track in tracks(parts)]
-        joined = [track for track in joined if not any(spot.bare for spot in track.spots)]
-        for one in whole:
-            spot = one.spots[0]
-            if one.kind is None:
-                one.edits += self._found(spot)
-            elif spot.text:
-                self._learn(spot.text, one.kind, given=True)
-                one.edits.append(self._edit(spot, 0, len(spot.text), one.kind, spot.text))
-        for track in joined:
-            spread(track, self._matches(track.text))
-        for given in (False, True):
-            if (literal := self._literal(given=given)) is None:
+        self._searched = iter(self._texts)
+        joined = chain.from_iterable(map(joined_tracks, self._streams))
+        searched = []
+        for track in chain(equal_tracks(self._texts), joined):
+            if any(spot.bare for spot in track.spots):
                 continue
-            for one in whole:
-                if one.kind is None and not (given and one.spots[0].protocol):
-                    one.edits += self._literals(one.spots[0].text, literal, one.spots[0])
-            for track in joined:
-                if not (given and track.spots[0].protocol):
-                    spread(track, [*self._literals(track.text, literal), *self._cut(track)])
-        for one in whole:
-            for spot in one.spots if one.edits else ():
-                spot.edits = (*spot.edits, *one.edits)
-        return bool(self._known) or any(one.edits for one in whole)
+            spot = track.spots[0]
+            kind = self._redactor.declared(spot) if track.kind == "equal" else None
+            if kind is None:
+                searched.append(track)
+                track.spread(self._found(track))
+            elif spot.text:
+                self._learn(spot.text, kind, declared=True)
+                put = self._redactor.pseudonym(kind, spot.text)
+                put = self._redactor.number(spot.text) if spot.is_number else put
+                track.spread([Edit(0, len(spot.text), put)])
+        for declared in (False, True):
+            if (literal := self._literal(declared=declared)) is not None:
+                for track in searched:
+                    if not (declared and track.spots[0].protocol):
+                        track.spread([*self._literals(track, literal), *self._cut(track)])
+        return any(spot.edits for text in self._texts for spot in text.spots)
 
-    def _found(self, spot: Spot) -> list[Edit]:
-        if not spot.is_number:
-            return self._matches(spot.text)
-        found = self._redactor.kinds.find(spot.text)
-        return [
-            self._edit(spot, start, end, kind, spot.text)
-            for start, end, kind in found
-            if end - start == len(spot.text)
-        ]
-
-    def _matches(self, text: str) -> list[Edit]:
+    def _found(self, track: Track) -> list[Edit]:
         """Return edits of what patterns find in a text, as it stands and as it is read."""
-        view = self._view(text)
-        edits = []
-        for start, end, kind in self._views[text][1]:
+        view, found = self._view(track.text)
+        if not track.spots[0].is_number:
+            for start, end, kind in found:
+                self._learn(view.text[start:end], kind, declared=False)
+        return self._edits(track, found)
+
+    def _literals(self, track: Track, literal: re.Pattern[str]) -> list[Edit]:
+        found = literal.finditer(self._view(track.text)[0].text)
+        return self._edits(track, ((*one.span(), self._known[one[0]][0]) for one in found))
+
+    def _edits(self, track: Track, found: Iterable[Found]) -> list[Edit]:
+        view, edits, redactor = self._view(track.text)[0], [], self._redactor
+        for start, end, kind in found:
             value = view.text[start:end]
-            self._learn(value, kind, given=False)
-            edits.append(self._in_text(view, start, end, kind, value))
+            if not track.spots[0].is_number:
+                within = value.isdigit() and _is_number_in_json(view.text, start, end)
+                put = redactor.number(value) if within else redactor.pseudonym(kind, value)
+                edits.append(Edit(view.source(start), view.source(end), put))
+            elif value == view.text:
+                edits.append(Edit(start, end, redactor.number(value)))
         return edits
 
-    def _view(self, text: str) -> View:
+    def _view(self, text: str) -> tuple[View, list[Found]]:
         if text not in self._views:
             view = View(text)
             self._views[text] = view, self._redactor.kinds.find(view.text)
-        return self._views[text][0]
+        return self._views[text]
 
-    def _literals(
-        self, text: str, literal: re.Pattern[str], spot: Spot | None = None
-    ) -> list[Edit]:
-        view, edits = self._view(text), []
-        for found in literal.finditer(view.text):
-            kind, _ = self._known[found[0]]
-            if spot is None or not spot.is_number:
-                edits.append(self._in_text(view, *found.span(), kind, found[0]))
-            elif found[0] == text:
-                edits.append(self._edit(spot, 0, len(text), kind, text))
-        return edits
-
-    def _in_text(self, view: View, start: int, end: int, kind: Kind, value: str) -> Edit:
-        put = self._redactor.pseudonym(kind, value)
-        if value.isdigit() and view.text.lstrip()[:1] in ("{", "["):
-            before, after = view.text[:start].rstrip()[-1:], view.text[end:].lstrip()[:1]
-            if before in {":", ",", "["} and after in {",", "]", "}"}:
-                put = self._redactor.number(value)  # a number within JSON that is a text
-        return Edit(view.source(start), view.source(end), put)
-
-    def _edit(self, spot: Spot, start: int, end: int, kind: Kind, value: str) -> Edit:
-        redactor = self._redactor
-        put = redactor.number(value) if spot.is_number else redactor.pseudonym(kind, value)
-        return Edit(start, end, put)
-
-    def _learn(self, value: str, kind: Kind, *, given: bool) -> None:
-        least = _LEAST_GIVEN if given else _LEAST_FOUND
+    def _learn(self, value: str, kind: Kind, *, declared: bool) -> None:
+        least = _LEAST_DECLARED if declared else _LEAST_FOUND
         if len(value) >= least and not _PSEUDONYM.fullmatch(value):
-            self._known.setdefault(value, (kind, given))
+            self._known.setdefault(value, (kind, declared))
 
-    def _literal(self, *, given: bool) -> re.Pattern[str] | None:
-        """Return an expression for the known values; given ones are no parts of longer words."""
-        values = [value for value, (_, one) in self._known.items() if one is given]
+    def _literal(self, *, declared: bool) -> re.Pattern[str] | None:
+        """Return an expression for the known values; declared ones are no parts of words."""
+        values = [value for value, (_, one) in self._known.items() if one is declared]
         if not values:
             return None
         longest = "|".join(map(re.escape, sorted(values, key=len, reverse=True)))
         apart = rf"(?<![A-Za-z0-9_])(?:{longest})(?![A-Za-z0-9_])"
-        return re.compile(apart if given else longest)
+        return re.compile(apart if declared else longest)
 
     def _cut(self, track: Track) -> list[Edit]:
         """Return an edit for a known value that a stream which was cut off ends within."""
         text = track.text
-        for value in self._known:
+        for value in self._known if track.kind != "equal" else ():
             for length in range(len(value) - 1, max(_LEAST_CUT, len(value) // 2) - 1, -1):
                 if text.endswith(value[:length]):
                     return [Edit(len(text) - length, len(text), "")]
         return []
 
 
-class _Items(Generic[T]):
-    """Items of one call, or the frames of a run."""
-
-    def __init__(self, work: _Work, root: str, items: Sequence[T]) -> None:
-        self._items = items
-        texts = [one.content for one in items if isinstance(one.content, str)]
-        if len(texts) < len(items):  # characters may be cut: their beginnings wait for the rest
-            reader = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-            texts = [reader.decode(one.data) for one in items]
-            texts[-1] += reader.decode(b"", final=True)
-        self._parts = [[work.text(root, one) for one in _events(text)] for text in texts]
-
-    @property
-    def parts(self) -> list[StoredText]:
-        """The events, in order."""
-        return [part for parts in self._parts for part in parts]
-
-    def rewritten(self) -> tuple[T, ...]:
-        """Return the items with the edits of their texts."""
-        if not any(spot.edits for part in self.parts for spot in part.spots):
-            return tuple(self._items)
-        texts = ("".join(part.rewritten() for part in parts) for parts in self._parts)
-        return tuple(
-            type(item).of(item.at, text.encode("utf-8", "surrogateescape"))
-            for item, text in zip(self._items, texts, strict=True)
-        )
+def _is_number_in_json(text: str, start: int, end: int) -> bool:
+    """Whether digits are a number within JSON that is a text."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return False
+    before, after = text[:start].rstrip()[-1:], text[end:].lstrip()[:1]
+    return before in {":", ",", "["} and after in {",", "]", "}"}
 
 
-_BLANK_LINE = re.compile(r"(?<=\n\n)|(?<=\r\n\r\n)|(?<=\r\r)")
+# --- What a line holds: each function is called twice, to add its texts and to have them rewritten
+
+
+def _line(record: RunRecord, work: _Work) -> RunRecord:
+    outcome: Any = msgspec.json.decode(work.text("", encode(record.outcome).decode()), type=Outcome)
+    return msgspec.structs.replace(
+        record,
+        request=work.text("request", record.request),
+        options=work.text("options", record.options),
+        path=work.text("", record.path),
+        outcome=outcome,
+        frames=work.items("frames", record.frames),
+        tape=record.tape and _tape(record.tape, work),
+        plays=tuple(_play(one, work) for one in record.plays),
+    )
+
+
+def _play(record: PlayRecord, work: _Work) -> PlayRecord:
+    canonical = record.canonical and work.text("calls", record.canonical)
+    return msgspec.structs.replace(record, name=work.text("", record.name), canonical=canonical)
+
+
+def _tape(record: TapeRecord, work: _Work) -> TapeRecord:
+    return msgspec.structs.replace(
+        record,
+        entries=tuple(_entry(one, work) for one in record.entries),
+        question=record.question and work.text("", record.question),
+    )
+
+
+def _entry(record: EntryRecord, work: _Work) -> EntryRecord:
+    """Return a call, found by what its redacted request would be found by."""
+    name, canonical = work.text("", record.name), work.text("calls", record.canonical)
+    same = (name, canonical) == (record.name, record.canonical)
+    error = record.error and msgspec.structs.replace(
+        record.error,
+        message=work.text("results", record.error.message),
+        args=work.text("results", record.error.args),
+    )
+    return msgspec.structs.replace(
+        record,
+        name=name,
+        key=record.key if same else _key(record, name, canonical),
+        canonical=canonical,
+        items=work.items("results", record.items),
+        error=error,
+    )
+
+
+def _texts(items: Sequence[ItemRecord]) -> list[str]:
+    """Return the texts of items; characters may be cut: their beginnings wait for the rest."""
+    texts = [one.content for one in items if isinstance(one.content, str)]
+    if len(texts) < len(items):
+        reader = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+        texts = [reader.decode(one.data) for one in items]
+        texts[-1] += reader.decode(b"", final=True)
+    return texts
+
+
+_BLANK_LINE = re.compile(r"\n\n|\r\n\r\n|\r\r")
 _OBJECT_LINES = re.compile(r"(?:\{[^\n]*\n){2,}")
 
 
@@ -356,39 +330,10 @@ def _events(text: str) -> list[str]:
     """Return the events in one item: a frame holds several where a service sent them at once."""
     if _OBJECT_LINES.fullmatch(text):
         return re.findall(r"[^\n]*\n", text)
-    is_stream = text.startswith(("data:", "event:", "id:", ":"))
-    return [one for one in _BLANK_LINE.split(text) if one] if is_stream else [text]
-
-
-class _Entry:
-    """A call on the tape."""
-
-    def __init__(self, work: _Work, record: EntryRecord) -> None:
-        self._record, error = record, record.error
-        self._name = work.text("", record.name)
-        self._canonical = work.text("calls", record.canonical)
-        self._items = work.items("results", record.items)
-        self._message = work.text("results", error.message if error else "")
-        self._args = work.text("results", error.args if error else "")
-
-    def rewritten(self) -> EntryRecord:
-        """Return the entry, found by what its redacted request would be found by."""
-        record, replace = self._record, msgspec.structs.replace
-        name, canonical = self._name.rewritten(), self._canonical.rewritten()
-        error = record.error and replace(
-            record.error, message=self._message.rewritten(), args=self._args.rewritten()
-        )
-        key = record.key
-        if (name, canonical) != (record.name, record.canonical):
-            key = _key(record, name, canonical)
-        return replace(
-            record,
-            name=name,
-            key=key,
-            canonical=canonical,
-            items=self._items.rewritten(),
-            error=error,
-        )
+    if not text.startswith(("data:", "event:", "id:", ":")):
+        return [text]
+    ends = (found.end() for found in _BLANK_LINE.finditer(text))
+    return [text[start:end] for start, end in pairwise((0, *ends, len(text))) if start < end]
 
 
 def _key(record: EntryRecord, name: str, canonical: str) -> str:

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -39,7 +39,7 @@ class Edit(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Spot:
-    """A string in a stored text: `holder[key]`, or its name; `path` from the root of its JSON.
+    """A string in a stored text: `holder[key]`, or its name; `path` from the text's root.
 
     `marks` are the names of what it is part of and the ids around it.
     """
@@ -47,7 +47,7 @@ class Spot:
     holder: Any
     key: Any
     text: str
-    path: tuple[str, ...] = ()
+    path: tuple[str, ...]
     family: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
     is_name: bool = False
@@ -65,7 +65,17 @@ class Spot:
     @property
     def protocol(self) -> bool:
         """Whether it may be a word of a protocol: no name of a person is looked for there."""
-        return self.is_name or (bool(self.path) and self.path[-1] in _PROTOCOL)
+        return self.is_name or self.path[-1] in _PROTOCOL
+
+    def rewrite(self) -> None:
+        """Put the edits into the JSON, or the pieces, that hold it."""
+        text = applied(self.text, self.edits)
+        if self.is_name:
+            members = list(self.holder.items())
+            self.holder.clear()
+            self.holder.update((text if name == self.key else name, one) for name, one in members)
+        else:
+            self.holder[self.key] = int(text) if self.is_number and text.isdigit() else text
 
 
 def applied(text: str, edits: Iterable[Edit]) -> str:
@@ -109,116 +119,94 @@ def _verbatim(text: str) -> msgspec.Raw:
 _decoder = json.JSONDecoder(
     object_pairs_hook=_object, parse_float=_verbatim, parse_constant=_verbatim, strict=False
 )
-_NO_JSON = object()
 
 
-def _tree(text: str) -> Any:
-    """Return JSON, numbers with a fraction verbatim; `_NO_JSON` for what is none."""
+def _json(text: str) -> list[Any]:
+    """Return what is in a JSON text, fractions verbatim, in a list; [] for other texts."""
     if text.lstrip()[:1] not in ("{", "[", '"'):
-        return _NO_JSON  # a number may be a piece of a text
+        return []  # a number may be a piece of a text
     try:
-        return _decoder.decode(text)
+        return [_decoder.decode(text)]
     except (ValueError, RecursionError):
-        return _NO_JSON
+        return []
 
 
-def _whole(value: Any) -> Any:
-    """Return JSON without lone surrogates."""
+def _encoded(value: Any) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_without_surrogates(value)).decode()
+
+
+def _without_surrogates(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):
-        return {_whole(name): _whole(one) for name, one in value.items()}
-    return list(map(_whole, value)) if isinstance(value, list) else value
+        return {_without_surrogates(name): _without_surrogates(one) for name, one in value.items()}
+    return list(map(_without_surrogates, value)) if isinstance(value, list) else value
 
 
 _LINES = re.compile(r"(\r\n|\r|\n)")
 
 
 class StoredText:
-    """One stored text: JSON, an SSE block with JSON or lines of text, or text."""
+    """One stored text: JSON, an SSE block with JSON or lines of text, or text.
 
-    def __init__(self, text: str) -> None:
+    Paths of its strings begin with `root`.
+    """
+
+    def __init__(self, text: str, root: str = "") -> None:
         self.text = text
         self.spots: list[Spot] = []
-        self._lines: list[str] = []
-        self._data: list[int] = []
-        self._roots: list[Any] = []
-        tree = _tree(text)
-        if tree is _NO_JSON:
-            self._lines = _LINES.split(text)
-            self._data = [at for at, one in enumerate(self._lines) if one.startswith("data:")]
-            if self._data:
-                tree = _tree("\n".join(self._value(at) for at in self._data))
-        family = self._event()
-        if tree is not _NO_JSON:
-            self._roots = [tree]
-            if not self._root(tree, family):
-                self.spots, self._roots = [], []
-        if not self._data and not self._roots:
-            self._lines = [text]
-            marks = ("line",) if text.startswith(":") else ()  # a comment is no piece of a text
-            self.spots.append(Spot(self._lines, 0, text, ("",), marks=marks))
-            return
-        for at, line in enumerate(self._lines):
-            if line.startswith("data:"):
-                if not self._roots:
-                    self.spots.append(Spot(None, at, self._value(at), ("",), family))
-            elif line.strip():
-                self.spots.append(Spot(None, at, line, ("", str(at)), (line[:3],), ("line",)))
-
-    def rewritten(self) -> str:
-        """Return the text with the edits of its spots."""
-        changed = [spot for spot in self.spots if spot.edits]
-        if not changed:
-            return self.text
-        for spot in sorted(changed, key=lambda one: one.is_name):
-            self._put(spot, applied(spot.text, spot.edits))
-        if not self._roots:
-            return "".join(self._lines)
+        self._pieces, self._data = [text], [0]
+        """The text in pieces, and where those are that hold its JSON, or the data of its lines."""
+        family: tuple[str, ...] = ()
+        marks = ("line",) if text.startswith(":") else ()  # a comment is no piece of a text
+        lines: list[Spot] = []
+        self._roots = _json(text)
+        if self._roots:
+            body = text.rstrip()
+            self._pieces = [body, text[len(body) :]]
+        elif text.startswith("data:") or "\ndata:" in text or "\rdata:" in text:
+            lines, family, marks = self._split(root), self._event(), ()
+            self._roots = _json("\n".join(self._pieces[at] for at in self._data))
         try:
-            data = msgspec.json.encode(self._roots[0]).decode()
-        except UnicodeEncodeError:
-            self._roots[0] = _whole(self._roots[0])
-            data = msgspec.json.encode(self._roots[0]).decode()
-        if not self._data:
-            return data + self.text[len(self.text.rstrip()) :]
-        first, rest = self._data[0], set(self._data[1:])
-        gone = rest | {at + 1 for at in rest}
-        self._lines[first] = f"data: {data}"
-        return "".join(line for at, line in enumerate(self._lines) if at not in gone)
+            self._walk(self._roots, (root,), family, ())
+        except RecursionError:
+            self._roots, self.spots = [], []
+        if not self._roots:
+            self.spots = [
+                Spot(self._pieces, at, self._pieces[at], (root, ""), family, marks)
+                for at in self._data
+            ]
+        self.spots += lines
 
-    def _put(self, spot: Spot, text: str) -> None:
-        if spot.holder is None:
-            head = spot.text if spot.key not in self._data else self._value(spot.key)
-            line = self._lines[spot.key]
-            self._lines[spot.key] = line[: len(line) - len(head)] + text
-        elif spot.is_name:
-            renamed = [(text if k == spot.key else k, one) for k, one in spot.holder.items()]
-            spot.holder.clear()
-            spot.holder.update(renamed)
-        else:
-            number = spot.is_number and text.isdigit()
-            spot.holder[spot.key] = int(text) if number else text
-
-    def _value(self, at: int) -> str:
-        return self._lines[at][len("data:") :].removeprefix(" ")
+    def _split(self, root: str) -> list[Spot]:
+        """Take an SSE block apart; return the lines that hold no data."""
+        self._pieces, self._data, lines = [], [], []
+        for line in _LINES.split(self.text):
+            at = len(self._pieces)
+            if line.startswith("data:"):
+                head = "data: " if line.startswith("data: ") else "data:"
+                self._data.append(at + 1)
+                self._pieces += [head, line[len(head) :]]
+            else:
+                self._pieces.append(line)
+                if line.strip():
+                    place = (root, "", str(at))
+                    lines.append(Spot(self._pieces, at, line, place, (line[:3],), ("line",)))
+        return lines
 
     def _event(self) -> tuple[str, ...]:
-        names = [one[len("event:") :] for one in self._lines if one.startswith("event:")]
+        names = [one[len("event:") :] for one in self._pieces if one.startswith("event:")]
         return tuple([_VARIABLE.sub("", name.strip()) for name in names])
-
-    def _root(self, tree: Any, family: tuple[str, ...]) -> bool:
-        if isinstance(tree, dict | list):
-            return self._walk(tree, (), family, ())
-        self.spots.append(Spot(self._roots, 0, tree, ("",), family))
-        return True
 
     def _walk(
         self, holder: Any, path: tuple[str, ...], family: tuple[str, ...], marks: tuple[str, ...]
-    ) -> bool:
-        """Collect the spots in a container in order; return whether it is not too deep."""
+    ) -> None:
+        """Collect the spots in a container in order; raises `RecursionError` for one too deep."""
         if len(path) > DEEPEST:
-            return False
+            raise RecursionError
         named = isinstance(holder, dict)
         if named:
             for name, one in holder.items():
@@ -229,34 +217,70 @@ class StoredText:
                 if not name.isidentifier() or len(name) > _NAME:
                     self.spots.append(Spot(holder, name, name, (*path, name), is_name=True))
         for key, one in holder.items() if named else enumerate(holder):
-            place = (*path, str(key))
+            place = path if holder is self._roots else (*path, str(key))
             kind = type(one)
             if kind is str:
                 self.spots.append(Spot(holder, key, one, place, family, marks))
             elif kind is int:
                 spot = Spot(holder, key, str(abs(one)), place, family, marks, is_number=True)
                 self.spots.append(spot)
-            elif kind in _CONTAINERS and not self._walk(one, place, family, marks):
-                return False
-        return True
+            elif kind in _CONTAINERS:
+                self._walk(one, place, family, marks)
+
+    def rewritten(self) -> str:
+        """Return the text with the edits of its spots."""
+        changed = [spot for spot in self.spots if spot.edits]
+        if not changed:
+            return self.text
+        for spot in sorted(changed, key=lambda one: one.is_name):
+            spot.rewrite()
+        gone: set[int] = set()
+        if self._roots:
+            self._pieces[self._data[0]] = _encoded(self._roots[0])
+            gone = {place for at in self._data[1:] for place in (at - 1, at, at + 1)}
+        return "".join(piece for at, piece in enumerate(self._pieces) if at not in gone)
 
 
 # --- Streams
 
 
 class Track(NamedTuple):
-    """Strings of several parts that may make one text: pieces of it, or totals that grow."""
+    """Strings that belong together: equal ones, totals that grow, or pieces that make one text."""
 
     spots: Sequence[Spot]
-    total: bool = False
+    kind: Literal["equal", "totals", "pieces"]
 
     @property
     def text(self) -> str:
         """The whole text."""
-        return self.spots[-1].text if self.total else "".join(one.text for one in self.spots)
+        if self.kind == "pieces":
+            return "".join(one.text for one in self.spots)
+        return self.spots[-1].text
+
+    def spread(self, edits: Sequence[Edit]) -> None:
+        """Put edits of the whole text on its strings: what is put goes where the value ends."""
+        start = 0
+        for spot in self.spots if edits else ():
+            end = start + len(spot.text)
+            for edit in edits:
+                if edit.start < end and edit.end > start:
+                    put = edit.put if edit.end <= end else ""
+                    cut = Edit(max(edit.start, start) - start, min(edit.end, end) - start, put)
+                    spot.edits = (*spot.edits, cut)
+            start = end if self.kind == "pieces" else start
 
 
-def tracks(parts: Sequence[StoredText]) -> Iterator[Track]:
+def equal_tracks(texts: Iterable[StoredText]) -> Iterator[Track]:
+    """Yield every string once, with those that are equal and at the same place in other texts."""
+    equal: dict[Hashable, list[Spot]] = {}
+    for text in texts:
+        for spot in text.spots:
+            same = spot.path, spot.text, spot.is_name, spot.is_number
+            equal.setdefault(same, []).append(spot)
+    return (Track(spots, "equal") for spots in equal.values())
+
+
+def joined_tracks(texts: Sequence[StoredText]) -> Iterator[Track]:
     """Yield the strings that may be pieces of one text, by place, by kind and by the ids around.
 
     A provider may number its pieces anew, or send two texts at once: each way of joining finds
@@ -268,8 +292,8 @@ def tracks(parts: Sequence[StoredText]) -> Iterator[Track]:
         lambda one: _anywhere(one.path),
     )
     places: dict[Hashable, list[Spot]] = {}
-    for part in parts:
-        for spot in part.spots:
+    for text in texts:
+        for spot in text.spots:
             if not (spot.is_name or spot.is_number or spot.marks == ("line",) or not spot.text):
                 places.setdefault(ways[-1](spot), []).append(spot)
     for place in places.values():
@@ -301,22 +325,9 @@ def _readings(group: list[Spot]) -> Iterator[Track]:
             chains.append([])
         chains[-1].append(spot)
     if len(chains) * 2 <= len(group):
-        yield from (Track(chain, total=True) for chain in chains if len(chain) > 1)
+        yield from (Track(chain, "totals") for chain in chains if len(chain) > 1)
     if len(chains) > 1 or len(group) == 2:  # noqa: PLR2004 - two may be either
-        yield Track(group)
-
-
-def spread(track: Track, edits: Sequence[Edit]) -> None:
-    """Put edits of a joined text on its pieces: what is put goes where the value ends."""
-    start = 0
-    for spot in track.spots:
-        end = start + len(spot.text)
-        for edit in edits:
-            if edit.start < end and edit.end > start:
-                put = edit.put if edit.end <= end else ""
-                cut = Edit(max(edit.start, start) - start, min(edit.end, end) - start, put)
-                spot.edits = (*spot.edits, cut)
-        start = start if track.total else end
+        yield Track(group, "pieces")
 
 
 # --- As it is read
