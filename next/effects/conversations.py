@@ -89,25 +89,6 @@ class StoredConversations:
             if (await connection.execute(select(TurnRow.seq).where(*same))).first() is None:
                 raise TurnDiffers(turn.id)
 
-    async def users(self, user_id: str) -> dict[Chat, set[str]]:
-        """Return the chats in which a user took part, each with the ids of all its users."""
-        own = select(TurnRow.flow, TurnRow.chat_id).where(TurnRow.user_id == user_id)
-        shared = select(TurnRow.flow, TurnRow.chat_id, TurnRow.user_id).distinct()
-        shared = shared.where(tuple_(TurnRow.flow, TurnRow.chat_id).in_(own), TurnRow.chat_id != "")
-        found: dict[Chat, set[str]] = {}
-        async with self._database.engine.connect() as connection:
-            for flow, chat_id, user in await connection.execute(shared):
-                found.setdefault((flow, chat_id), set()).update([user] if user else [])
-        return found
-
-    async def forget(
-        self, chats: Collection[Chat], users: Collection[str], *, dry_run: bool = False
-    ) -> int:
-        """Remove chats, and what users said elsewhere; return the number of turns."""
-        of_chats = tuple_(TurnRow.flow, TurnRow.chat_id).in_(chats)
-        either = or_(of_chats, TurnRow.user_id.in_(users))
-        return await self._database.remove(TurnRow, either, dry_run=dry_run)
-
 
 class ServiceConversations:
     """Turns in a Memory service, which answers three requests below the client's base URL.
@@ -160,13 +141,6 @@ def store() -> StoredConversations | ServiceConversations:
     return StoredConversations(world.database)
 
 
-def _own() -> StoredConversations:
-    """Return the turns in the database; raises `NotForgotten` where the service holds them."""
-    if isinstance(found := store(), StoredConversations):
-        return found
-    raise NotForgotten
-
-
 @effect("conversations.history")
 async def history(flow: str, chat_id: str, limit: int) -> list[Turn]:
     """Return the newest `limit` turns of a chat, the oldest of them first; none of chat ""."""
@@ -194,7 +168,14 @@ async def messages(flow: str, chat_id: str) -> list[Turn]:
 
 async def users(user_id: str) -> dict[Chat, set[str]]:
     """Return a user's chats, each with the ids of all its users; raises `NotForgotten`."""
-    return await _own().users(user_id)
+    own = select(TurnRow.flow, TurnRow.chat_id).where(TurnRow.user_id == user_id)
+    shared = select(TurnRow.flow, TurnRow.chat_id, TurnRow.user_id).distinct()
+    shared = shared.where(tuple_(TurnRow.flow, TurnRow.chat_id).in_(own), TurnRow.chat_id != "")
+    found: dict[Chat, set[str]] = {}
+    async with _own_database().engine.connect() as connection:
+        for flow, chat_id, user in await connection.execute(shared):
+            found.setdefault((flow, chat_id), set()).update([user] if user else [])
+    return found
 
 
 async def forget(
@@ -204,7 +185,16 @@ async def forget(
 
     Raises `NotForgotten`.
     """
-    return await _own().forget(chats, users, dry_run=dry_run)
+    of_chats = tuple_(TurnRow.flow, TurnRow.chat_id).in_(chats)
+    either = or_(of_chats, TurnRow.user_id.in_(users))
+    return await _own_database().remove(TurnRow, either, dry_run=dry_run)
+
+
+def _own_database() -> Database:
+    world = current()
+    if world.http is not None:
+        raise NotForgotten
+    return world.database
 
 
 _IDENTITY = ("id", "flow", "chat_id", "role", "content", "user_id")

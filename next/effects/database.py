@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import (
@@ -84,17 +84,13 @@ class Sealed(TypeDecorator[bytes]):
         return cipher.decrypt(value[:12], value[12:], None) if value and cipher else value
 
 
-class Row(DeclarativeBase):
+class Table(DeclarativeBase):
     """Root of the tables."""
 
-    type_annotation_map = {  # noqa: RUF012 -- SQLAlchemy reads this attribute of the class
-        str: Words,
-        bytes: Sealed,
-        dict[str, Any]: JSON,
-    }
+    type_annotation_map: ClassVar = {str: Words, bytes: Sealed, dict[str, Any]: JSON}
 
 
-class TurnRow(Row):
+class TurnRow(Table):
     """A turn of a chat; `seq` is the order in which turns were stored."""
 
     __tablename__ = "turns"
@@ -112,7 +108,7 @@ class TurnRow(Row):
     data: Mapped[dict[str, Any]]
 
 
-class AuditRow(Row):
+class AuditRow(Table):
     """A line of the audit log; nothing updates or deletes it."""
 
     __tablename__ = "audit"
@@ -130,7 +126,7 @@ class AuditRow(Row):
     at: Mapped[str]
 
 
-class PauseRow(Row):
+class PauseRow(Table):
     """A pause; its state as stored, which time alone may have moved on (`effects.pauses`)."""
 
     __tablename__ = "pauses"
@@ -152,7 +148,7 @@ class PauseRow(Row):
     expires_at: Mapped[float] = mapped_column(index=True)
 
 
-class WriteRow(Row):
+class WriteRow(Table):
     """A write of a resumed exchange; without a result its outcome is unknown."""
 
     __tablename__ = "pause_writes"
@@ -164,7 +160,7 @@ class WriteRow(Row):
     result: Mapped[bytes | None]
 
 
-class PinRow(Row):
+class PinRow(Table):
     """The stack that a conversation stays with; `at` in seconds since the epoch."""
 
     __tablename__ = "pins"
@@ -175,7 +171,7 @@ class PinRow(Row):
     at: Mapped[float] = mapped_column(index=True)
 
 
-class MemoryRow(Row):
+class MemoryRow(Table):
     """An item of the memory: its namespace with a period behind each label, its unit vector."""
 
     __tablename__ = "memory_items"
@@ -191,7 +187,7 @@ class MemoryRow(Row):
     updated_at: Mapped[float]
 
 
-class ProbeRow(Row):
+class ProbeRow(Table):
     """What `Database.probe` writes; it is empty in between."""
 
     __tablename__ = "probes"
@@ -199,7 +195,7 @@ class ProbeRow(Row):
     id: Mapped[str] = mapped_column(primary_key=True)
 
 
-class FeedbackRow(Row):
+class FeedbackRow(Table):
     """What a user thought of an exchange, as of the last time; `at` in seconds since the epoch."""
 
     __tablename__ = "feedback"
@@ -238,6 +234,11 @@ class Database:
         finally:
             await engine.dispose()
 
+    @property
+    def libpq_url(self) -> str:
+        """The address as psycopg reads it, with its password."""
+        return self.engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
+
     async def probe(self) -> None:
         """Write something and remove it: raises what writes raise, as on a full or locked disk."""
         one = uuid.uuid4().hex
@@ -246,7 +247,7 @@ class Database:
             await connection.execute(delete(ProbeRow).where(ProbeRow.id == one))
 
     async def remove(
-        self, table: type[Row], *where: ColumnElement[bool], dry_run: bool = False
+        self, table: type[Table], *where: ColumnElement[bool], dry_run: bool = False
     ) -> int:
         """Delete the rows of a table that `where` selects and return their number.
 
@@ -259,13 +260,13 @@ class Database:
         async with self.engine.begin() as connection:
             return (await connection.execute(delete(table).where(*where))).rowcount
 
-    def insert(self, table: type[Row]) -> sqlite.Insert | postgresql.Insert:
+    def insert(self, table: type[Table]) -> sqlite.Insert | postgresql.Insert:
         """Return an `INSERT` of the database's own dialect, which knows `ON CONFLICT`."""
         dialect = sqlite if self.engine.dialect.name == "sqlite" else postgresql
         new: sqlite.Insert | postgresql.Insert = dialect.insert(table)
         return new
 
-    def insert_new(self, table: type[Row], **values: Any) -> ReturningInsert[Any]:
+    def insert_new(self, table: type[Table], **values: Any) -> ReturningInsert[Any]:
         """Return an `INSERT` whose result is one row, or none where the row's keys are taken."""
         new = self.insert(table).values(**values).on_conflict_do_nothing()
         returning: ReturningInsert[Any] = new.returning(*table.__table__.primary_key)
@@ -317,7 +318,7 @@ async def _create_tables(connection: AsyncConnection) -> None:
     """Create what is missing; processes may start at the same time."""
     if connection.dialect.name == "postgresql":
         await connection.execute(sql(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})"))
-    for table in Row.metadata.sorted_tables:
+    for table in Table.metadata.sorted_tables:
         await connection.execute(CreateTable(table, if_not_exists=True))
         for index in table.indexes:
             await connection.execute(CreateIndex(index, if_not_exists=True))

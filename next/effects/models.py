@@ -87,7 +87,8 @@ class Models:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+        for client in self._http.values():
+            await client.aclose()
 
     def swap(self, entries: Sequence[ModelEntry]) -> None:
         """Replace the whole registry; the next request sees it."""
@@ -129,12 +130,6 @@ class Models:
                 http_client=self.http_client(entry),
             )
         return self._openai[provider]
-
-    async def aclose(self) -> None:
-        """Close every client; safe to call again."""
-        clients, self._http, self._openai = list(self._http.values()), {}, {}
-        for client in clients:
-            await client.aclose()
 
 
 def _key(key: str) -> str:

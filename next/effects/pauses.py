@@ -16,9 +16,8 @@ from typing import Any, Literal, ParamSpec, TypeVar
 from uuid import uuid4
 
 import msgspec
-from sqlalchemy import ColumnElement, and_, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, or_, select, update
 from sqlalchemy.engine import RowMapping
-from sqlalchemy.exc import IntegrityError
 
 from cutover import effect
 from cutover.errors import EffectFailed, Paused
@@ -38,11 +37,7 @@ KEEP_SECONDS = 86_400.0
 """How long after its expiry a pause is still known, so that late callers learn what it became."""
 
 
-Answer = HumanAnswer
-"""What a person decided."""
-
-
-class Question(msgspec.Struct, frozen=True):
+class PauseQuestion(msgspec.Struct, frozen=True):
     """What a pause asks, without its tape; `state` is that of this moment."""
 
     id: str
@@ -85,17 +80,17 @@ class Pauses:
         async with self._database.engine.begin() as connection:
             await connection.execute(self._database.insert_new(PauseRow, **values))
 
-    async def question(self, pause_id: str) -> Question | None:
+    async def question(self, pause_id: str) -> PauseQuestion | None:
         """Return what a pause asks, None where the id is unknown."""
         return await self._question(PauseRow.id == pause_id)
 
-    async def open_of(self, flow: str, session: str) -> Question | None:
+    async def open_of(self, flow: str, session: str) -> PauseQuestion | None:
         """Return a session's newest question that waits for an answer or for being continued."""
         now, waits = self._clock(), PauseRow.state.in_(("open", "answered", "claimed"))
         live = or_(PauseRow.expires_at > now, PauseRow.claimed_until > now)
         return await self._question(PauseRow.flow == flow, PauseRow.session == session, waits, live)
 
-    async def answer(self, pause_id: str, answer: Answer) -> AnswerReply:
+    async def answer(self, pause_id: str, answer: HumanAnswer) -> AnswerReply:
         """Store the answer to an open question, the first one only.
 
         The same action and data again are "same", also from another person and when the pause is
@@ -117,7 +112,7 @@ class Pauses:
             return "expired"
         return "same" if (first.action, first.data) == (answer.action, answer.data) else "different"
 
-    async def answer_of(self, pause_id: str) -> Answer | None:
+    async def answer_of(self, pause_id: str) -> HumanAnswer | None:
         """Return the stored answer, None while there is none."""
         known = await self._standing(pause_id)
         return None if known is None else known[1]
@@ -180,15 +175,12 @@ class Pauses:
         """
         # The update locks the row: a claim of another process comes before it, or after the note.
         held = update(PauseRow).where(_owned(pause_id, owner)).values(owner=owner)
-        note = insert(WriteRow).values(pause=pause_id, key=key, name=name, args=args, result=None)
-        try:
-            async with self._database.engine.begin() as connection:
-                if not (await connection.execute(held)).rowcount:
-                    return False
-                await connection.execute(note)
-        except IntegrityError:
-            return False
-        return True
+        values = {"pause": pause_id, "key": key, "name": name, "args": args, "result": None}
+        async with self._database.engine.begin() as connection:
+            if not (await connection.execute(held)).rowcount:
+                return False
+            noted = await connection.execute(self._database.insert_new(WriteRow, **values))
+            return noted.first() is not None
 
     async def end_write(self, pause_id: str, key: str, result: bytes) -> None:
         """Note the result of a write, as JSON; that of a lapsed claim too, since it happened."""
@@ -233,9 +225,9 @@ class Pauses:
         async with self._database.engine.begin() as connection:
             return bool((await connection.execute(statement)).rowcount)
 
-    async def _question(self, *where: ColumnElement[bool]) -> Question | None:
+    async def _question(self, *where: ColumnElement[bool]) -> PauseQuestion | None:
         row = await self._first(
-            select(*(getattr(PauseRow, name) for name in _ASKED))
+            select(*(getattr(PauseRow, name) for name in _COLUMNS))
             .where(*where)
             .order_by(PauseRow.expires_at.desc())
             .limit(1)
@@ -245,9 +237,9 @@ class Pauses:
         found, flow, session, stack, form, frames, state, expires_at, claimed_until = row
         asked, sent = (msgspec.json.decode(one or b"null") for one in (form, frames))
         standing = state_at(state, expires_at, claimed_until, self._clock())
-        return Question(found, flow, session, stack, asked, sent, standing, expires_at)
+        return PauseQuestion(found, flow, session, stack, asked, sent, standing, expires_at)
 
-    async def _standing(self, pause_id: str) -> tuple[PauseState, Answer | None] | None:
+    async def _standing(self, pause_id: str) -> tuple[PauseState, HumanAnswer | None] | None:
         columns = (PauseRow.state, PauseRow.expires_at, PauseRow.claimed_until, PauseRow.answer)
         row = await self._first(select(*columns).where(PauseRow.id == pause_id))
         if row is None:
@@ -262,7 +254,7 @@ class Pauses:
 
 
 @effect("human.answer")
-async def answer(question: str) -> Answer:
+async def answer(question: str) -> HumanAnswer:
     """Return the answer to a question; raises `Paused` while there is none."""
     world = current()
     found = await Pauses(world.database, world.clock).answer_of(question)
@@ -298,15 +290,12 @@ async def known(write: Callable[P, Awaitable[object]], *args: P.args, **kwargs: 
     return True
 
 
-_ASKED = (
+_COLUMNS = (
     *("id", "flow", "session", "stack", "question", "frames"),
     *("state", "expires_at", "claimed_until"),
 )
 _EMPTY = {
-    "request": b"",
-    "tape": b"",
-    "question": b"",
-    "frames": b"",
+    **dict.fromkeys(("request", "tape", "question", "frames"), b""),
     "owner": "",
     "claimed_until": 0.0,
 }
@@ -316,8 +305,8 @@ def _owned(pause_id: str, owner: str) -> ColumnElement[bool]:
     return and_(PauseRow.id == pause_id, PauseRow.state == "claimed", PauseRow.owner == owner)
 
 
-def _answer(stored: bytes | None) -> Answer | None:
-    return None if stored is None else msgspec.json.decode(stored, type=Answer)
+def _answer(stored: bytes | None) -> HumanAnswer | None:
+    return None if stored is None else msgspec.json.decode(stored, type=HumanAnswer)
 
 
 def _pause(row: RowMapping) -> PauseRecord:

@@ -23,11 +23,7 @@ from effects.database import Database
 
 _POOL = 4
 _ATTEMPTS, _APART = 10, 0.5
-_CONNECTION: dict[str, Any] = {
-    "autocommit": True,
-    "prepare_threshold": 0,
-    "row_factory": dict_row,
-}
+_CONNECTION: Any = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
 
 
 async def forget(saver: BaseCheckpointSaver[Any], thread_id: str, *, dry_run: bool = False) -> int:
@@ -49,18 +45,18 @@ async def open_threads(database: Database) -> AsyncIterator[BaseCheckpointSaver[
     The file is one of its own (`cutover.threads.db` for `cutover.db`), since SQLite has one writer
     a file, and the threads must not hold up what is served.
     """
-    url = database.engine.url
-    if url.get_backend_name() == "postgresql":
-        plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
+    if database.engine.dialect.name == "postgresql":
         pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
-            plain, min_size=1, max_size=_POOL, open=False, kwargs=_CONNECTION
+            database.libpq_url, min_size=1, max_size=_POOL, open=False, kwargs=_CONNECTION
         )
         async with pool:
             postgres = AsyncPostgresSaver(pool)
             await _set_up(postgres)
             yield postgres
         return
-    async with AsyncSqliteSaver.from_conn_string(_beside(url.database)) as sqlite:
+    path = database.engine.url.database or ":memory:"
+    beside = path if path == ":memory:" else f"{path.removesuffix('.db')}.threads.db"
+    async with AsyncSqliteSaver.from_conn_string(beside) as sqlite:
         await sqlite.setup()
         yield sqlite
 
@@ -76,9 +72,3 @@ async def _set_up(saver: AsyncPostgresSaver) -> None:
             await asyncio.sleep(_APART)
         else:
             return
-
-
-def _beside(path: str | None) -> str:
-    if not path or path == ":memory:":
-        return ":memory:"
-    return f"{path.removesuffix('.db')}.threads.db"

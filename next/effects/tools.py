@@ -60,17 +60,13 @@ class Tool:
     """A tool: what models see, the struct of its arguments, and the effect that performs it.
 
     `hidden` are the keyword-only parameters: the stack passes them, models neither see nor set
-    them. Calling the tool performs the effect; it raises `ToolError` alone.
+    them. `perform` raises `ToolError` alone.
     """
 
     spec: ToolSpec
     arguments: type[msgspec.Struct]
     perform: Callable[..., Awaitable[str]]
     hidden: frozenset[str]
-
-    async def __call__(self, **arguments: Any) -> str:
-        """Perform the effect with arguments that were checked."""
-        return await self.perform(**arguments)
 
 
 def tool(
@@ -146,7 +142,7 @@ class Tools:
         given = {"user_id": user_id, "session_id": session_id}
         hidden = {name: given[name] for name in found.hidden}
         try:
-            return await found(**msgspec.structs.asdict(checked), **hidden)
+            return await found.perform(**msgspec.structs.asdict(checked), **hidden)
         except (Control, ToolError):
             raise
         except Exception as failure:  # the effect was cut off, or cannot be put on the tape

@@ -124,9 +124,23 @@ async def open_world(
         )
         redis = http = None
         if settings.redis is not None:
-            redis = await opened.enter_async_context(_redis(settings.redis))
+            redis = await opened.enter_async_context(
+                Redis.from_url(
+                    settings.redis,
+                    decode_responses=True,
+                    socket_timeout=REDIS_SECONDS,
+                    socket_connect_timeout=REDIS_SECONDS,
+                )
+            )
         if settings.memory_service is not None:
-            http = await opened.enter_async_context(_service(settings))
+            token = settings.memory_service_token
+            http = await opened.enter_async_context(
+                httpx.AsyncClient(
+                    base_url=settings.memory_service,
+                    headers={"authorization": f"Bearer {token}"} if token else None,
+                    timeout=SERVICE_SECONDS,
+                )
+            )
         world = World(settings, database, ZoneInfo(settings.zone), clock, redis, http)
         yield opened.enter_context(use(world))
 
@@ -151,21 +165,3 @@ async def new_id(kind: Kind) -> str:
 def local_time(seconds: float) -> str:
     """Return seconds since the epoch as `read_clock` would; for what is stored outside a run."""
     return datetime.fromtimestamp(seconds, current().zone).isoformat(timespec="milliseconds")
-
-
-def _redis(url: str) -> Redis:
-    return Redis.from_url(
-        url,
-        decode_responses=True,
-        socket_timeout=REDIS_SECONDS,
-        socket_connect_timeout=REDIS_SECONDS,
-    )
-
-
-def _service(settings: EffectSettings) -> httpx.AsyncClient:
-    token = settings.memory_service_token
-    return httpx.AsyncClient(
-        base_url=settings.memory_service or "",
-        headers={"authorization": f"Bearer {token}"} if token else None,
-        timeout=SERVICE_SECONDS,
-    )

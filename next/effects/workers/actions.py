@@ -246,15 +246,8 @@ async def deploy() -> AsyncIterator[Report]:
 
 
 ACTIONS: Final = (
-    disk,
-    memory,
-    processes,
-    delete_temporary,
-    reach,
-    list_containers,
-    container_logs,
-    restart_container,
-    deploy,
+    *(disk, memory, processes, delete_temporary, reach),
+    *(list_containers, container_logs, restart_container, deploy),
 )
 
 

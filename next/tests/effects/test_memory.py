@@ -14,9 +14,18 @@ from langgraph.store.base import BaseStore, GetOp, PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 
 from cutover import Exchange
-from effects.memory import Embedder, Memory, memories, namespace, open_memory, open_postgres
+from effects.memory import (
+    BadOperation,
+    Embedder,
+    Memory,
+    VectorStore,
+    matches,
+    memories,
+    namespace,
+    open_memory,
+    open_postgres,
+)
 from effects.models import ModelEntry, Models
-from effects.vector_store import BadOperation, VectorStore, matches
 from effects.world import World
 from tests.effects.conftest import MovableClock, taped
 from tests.effects.test_models import provider

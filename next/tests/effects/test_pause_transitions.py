@@ -20,12 +20,15 @@ from hypothesis.stateful import (
 
 from cutover.records import PauseRecord
 from effects.database import Database
-from effects.pauses import Answer, Pauses
+from effects.pauses import Pauses
+from rules.forms import HumanAnswer
 from tests.effects.conftest import MovableClock
 
 T = TypeVar("T")
 LIFE, LEASE = 100.0, 30.0
-ANSWERS = st.sampled_from([Answer("approve"), Answer("reject"), Answer("edit", {"a": 1})])
+ANSWERS = st.sampled_from(
+    [HumanAnswer("approve"), HumanAnswer("reject"), HumanAnswer("edit", {"a": 1})]
+)
 
 
 class PauseMachine(RuleBasedStateMachine):
@@ -41,7 +44,7 @@ class PauseMachine(RuleBasedStateMachine):
         self.expires_at = self.clock.now + LIFE
         self.run(self.store.store(self.pause()))
         self.state = "open"
-        self.answer: Answer | None = None
+        self.answer: HumanAnswer | None = None
         self.owners: list[str] = []
         self.until = 0.0
         self.begun: dict[str, bytes | None] = {}
@@ -77,7 +80,7 @@ class PauseMachine(RuleBasedStateMachine):
         self.clock.now += seconds
 
     @rule(answer=ANSWERS)
-    def respond(self, answer: Answer) -> None:
+    def respond(self, answer: HumanAnswer) -> None:
         """The first answer is stored; expiry is said before any comparison."""
         reply = self.run(self.store.answer("q", answer))
         match self.now:

@@ -14,13 +14,14 @@ from cutover import Exchange, Paused
 from cutover.records import PauseRecord, WriteRecord
 from effects import pauses
 from effects.database import PauseRow
-from effects.pauses import Answer, Pauses
+from effects.pauses import Pauses
 from effects.world import EffectSettings, World, open_world
+from rules.forms import HumanAnswer
 from tests.effects.conftest import MovableClock, taped
 
 FORM = {"title": "确认", "fields": [{"name": "a", "value": 1}]}
-YES = Answer("approve", {"a": 1}, "ann")
-NO = Answer("reject", {}, "bob")
+YES = HumanAnswer("approve", {"a": 1}, "ann")
+NO = HumanAnswer("reject", {}, "bob")
 TAPE = bytes(range(256)) * 8_192
 """Two megabytes that are no text."""
 
@@ -76,7 +77,7 @@ async def test_an_answer_is_stored_once(store: Pauses) -> None:
 
 async def test_of_many_answers_at_once_one_is_stored(store: Pauses) -> None:
     """Ten decisions that differ: one is stored, nine are told."""
-    answers = [Answer("edit", {"a": number}) for number in range(10)]
+    answers = [HumanAnswer("edit", {"a": number}) for number in range(10)]
     replies = await asyncio.gather(*(store.answer("q", one) for one in answers))
     assert sorted(replies) == ["different"] * 9 + ["stored"]
     assert await store.answer_of("q") == answers[replies.index("stored")]

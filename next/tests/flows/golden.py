@@ -18,9 +18,9 @@ import msgspec
 from cutover.errors import Failed, Refusal
 from cutover.records import TapeRecord
 from cutover.tape import tape_record
-from effects.pauses import Answer as HumanAnswer
 from effects.pauses import Pauses
 from router.takeover import Sent
+from rules.forms import HumanAnswer
 from tests.flows.golden_case import SETTINGS, Case
 from tests.flows.golden_steps import COMPANION, OPS, PIPELINE
 from tests.flows.golden_talk import CHAT, SESSION

@@ -13,8 +13,7 @@ import pytest
 
 from cutover import TapedStore
 from effects import conversations
-from effects.memory import Memory, memories, namespace
-from effects.vector_store import VectorStore
+from effects.memory import Memory, VectorStore, memories, namespace
 from effects.world import current, use
 from graph_impl.flow import prompt
 from legacy.model import render
