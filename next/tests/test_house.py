@@ -30,8 +30,8 @@ PACKAGES = (
 )
 MOST_LINES = 31_000
 """30 000 when all rooms stand: those of comparing land first, and what they make spare goes."""
-MOST_LINES_OF_TESTS = 32_800
-"""32 000 when all rooms stand, likewise."""
+MOST_LINES_OF_TESTS = 32_950
+"""32 000 when all rooms stand, likewise; the test of the documents is the newest of them."""
 MOST_MODULES = 250
 MOST_LINES_OF_TEMPLATES = 1_500
 
