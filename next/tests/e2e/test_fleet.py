@@ -19,7 +19,7 @@ from tests.conftest import reachable
 from tests.support.crowd import Heard, Model, ask, client, text_of
 from tests.support.databases import postgresql
 from tests.support.nginx import Relay, balanced
-from tests.support.router_process import RouterProcess
+from tests.support.processes import RouterProcess, share
 
 pytestmark = [pytest.mark.nightly, pytest.mark.sockets]
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ async def fleet(folder: Path) -> AsyncIterator[Fleet]:
         writer.close()
     except OSError:
         reachable("Redis", ok=False)
-    model, share = Model(), {"enable_langgraph": True, "langgraph_percent": 50.0}
+    model = Model()
     with postgresql() as database:
         async with (
             Simulator(chunk_ms=60, keep=False) as sim,
@@ -84,8 +84,8 @@ async def fleet(folder: Path) -> AsyncIterator[Fleet]:
                 "tools": ["tests.support.breaking:note"],
                 "workers": {"deploy": ["sh", "-c", "echo ran >> deployed"]},
                 "flows": {
-                    "chat": {**share, "route_key": "user_id", "sticky": "chat_id"},
-                    "ops": share,
+                    "chat": share(50.0, route_key="user_id", sticky="chat_id"),
+                    "ops": share(50.0),
                 },
             }
             environment = {"OPENAI_BASE_URL": sim.base_url, "NOTES": str(folder / "notes")}

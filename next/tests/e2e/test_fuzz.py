@@ -22,7 +22,7 @@ from rules.flows import FLOWS
 from tests.support.crowd import at_once
 from tests.support.mutations import mutated
 from tests.support.origin import Origin
-from tests.support.router_process import RouterProcess
+from tests.support.processes import RouterProcess
 
 pytestmark = pytest.mark.nightly
 log = logging.getLogger(__name__)

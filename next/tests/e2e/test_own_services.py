@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -21,10 +20,10 @@ import pytest
 from cutover.wire import Reader, find_dialect
 from harness.setup.trial import Example
 from loadtests.simulator import Simulator
+from tests.support.processes import ROOT, Program, free_port
 
 pytestmark = [pytest.mark.sockets, pytest.mark.nightly]
 
-ROOT = Path(__file__).resolve().parents[2]
 STRANGERS = ROOT / "tests" / "strangers"
 SECONDS = 60.0
 UVICORN = [sys.executable, "-m", "uvicorn", "--log-level", "error", "--port"]
@@ -37,40 +36,6 @@ LATE = {"OLD": "1", "NEW": "3"}
 """How many of the model's pieces each service sends at once."""
 
 
-def free_port() -> int:
-    """Return a port that nothing listens on."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
-
-
-@asynccontextmanager
-async def process(
-    folder: Path, command: list[str], port: int, **environment: str
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run a program until the block ends, once it listens."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "PORT": str(port), **environment}
-    filled = [str(port) if part == "PORT" else part for part in command]
-    running = await asyncio.create_subprocess_exec(*filled, cwd=folder, env=env)
-    try:
-        async with asyncio.timeout(SECONDS):
-            while True:
-                assert running.returncode is None, f"{command} ended"
-                try:
-                    _, writer = await asyncio.open_connection("127.0.0.1", port)
-                except OSError:
-                    await asyncio.sleep(0.05)  # a process of its own has no clock to move
-                else:
-                    writer.close()
-                    break
-        yield running
-    finally:
-        if running.returncode is None:
-            running.terminate()
-        await asyncio.wait_for(running.wait(), SECONDS)
-
-
 @dataclass
 class Home:
     """A newcomer's folder: two services, and the command line."""
@@ -81,7 +46,7 @@ class Home:
     ports: dict[str, int] = field(
         default_factory=lambda: {name: free_port() for name in ("OLD", "NEW", "router", "gateway")}
     )
-    running: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
+    running: dict[str, Program] = field(default_factory=dict)
 
     @property
     def dialect(self) -> str:
@@ -93,12 +58,15 @@ class Home:
         """Run both services, asking their model at a base URL."""
         async with AsyncExitStack() as opened:
             for name in ("OLD", "NEW"):
-                said = {"MODEL_URL": model, "PIECES": LATE[name]} | (
-                    {"TRACED": "1"} if traced else {}
-                )
-                running = process(self.folder, PROGRAMS[self.program][1], self.ports[name], **said)
-                self.running[name] = await opened.enter_async_context(running)
+                said = {"MODEL_URL": model, "PIECES": LATE[name]}
+                said |= {"TRACED": "1"} if traced else {}
+                service = self.program_at(name, PROGRAMS[self.program][1], said)
+                self.running[name] = await opened.enter_async_context(service)
             yield
+
+    def program_at(self, name: str, command: list[str], told: Mapping[str, str]) -> Program:
+        """Return a program that listens at an address."""
+        return Program(self.folder, command=command, environment=dict(told), port=self.ports[name])
 
     def url(self, name: str) -> str:
         """Return an address."""
@@ -137,7 +105,7 @@ class Home:
         """Serve what the file says; yield a client of the router."""
         command = [sys.executable, "-m", "harness", "serve", "--config", "cutover.toml"]
         async with (
-            process(self.folder, command, self.ports["router"]),
+            self.program_at("router", command, {}),
             httpx.AsyncClient(base_url=self.url("router"), timeout=SECONDS) as client,
         ):
             yield client
@@ -208,9 +176,8 @@ async def killed(own: Home, client: httpx.AsyncClient, example: Example) -> str:
     ) as answer:
         async for piece in answer.aiter_bytes():
             got += piece
-            if len(own.text(got)) > 20 and own.running["OLD"].returncode is None:
-                own.running["OLD"].kill()
-                await own.running["OLD"].wait()
+            if len(own.text(got)) > 20 and own.running["OLD"].alive:
+                await own.running["OLD"].kill()
     assert b": served-by graph" in got
     return own.text(got)
 

@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +10,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.support.processes import ROOT, RouterProcess, share
+
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-README = ROOT / "README.md"
-STARTS_WITHIN = 60.0
 REQUESTS = {
     "chat": ("/chat/sse", {"message_id": "m1", "content": "What is 12 * 7?"}, '"step":"END"'),
     "companion": ("/chat", {"session_id": "s1", "message": "I am happy today"}, "event: done"),
@@ -37,40 +30,15 @@ REQUESTS = {
 @contextmanager
 def serving(folder: Path, percent: float, *options: str) -> Iterator[httpx.Client]:
     """Serve all flows with a share of graph, on the folder's database; yield a client."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    flows = "".join(
-        f"[flows.{name}]\nenable_langgraph = true\nlanggraph_percent = {percent}\n"
-        for name in REQUESTS
-    )
-    config = folder / f"cutover-{port}.toml"
-    config.write_text(
-        f"[server]\nport = {port}\n[stores]\ndatabase = "
-        f"'sqlite+aiosqlite:///{folder}/world.db'\n{flows}"
-    )
-    command = [sys.executable, "-m", "harness", "serve", "--simulate", "--config", str(config)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen([*command, *options], cwd=folder, env=environment)
-    try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
-            _wait_for(client)
-            yield client
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
-
-
-def _wait_for(client: httpx.Client) -> None:
-    until = time.monotonic() + STARTS_WITHIN
-    while True:
-        try:
-            assert client.get("/healthz").status_code == 200
-        except httpx.TransportError:
-            assert time.monotonic() < until, "the server does not start"
-            time.sleep(0.1)  # a process of its own has no clock to move
-        else:
-            return
+    tables = {
+        "stores": {"database": f"sqlite+aiosqlite:///{folder}/world.db"},
+        "flows": {name: share(percent) for name in REQUESTS},
+    }
+    with (
+        RouterProcess(folder, tables, arguments=("--simulate", *options)) as router,
+        httpx.Client(base_url=router.url, timeout=60) as client,
+    ):
+        yield client
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +66,9 @@ def test_a_stream_that_crashes_in_the_middle_is_whole(tmp_path: Path) -> None:
         answer = client.post(path, json=body)
         assert answer.headers["x-cutover-assigned"] == "graph"
         assert ": served-by legacy" in answer.text
-        shown = README.read_text("utf-8").split("```")[1].strip().replace("\n", "\n\n")
+        shown = (
+            (ROOT / "README.md").read_text("utf-8").split("```")[1].strip().replace("\n", "\n\n")
+        )
         assert _steps(answer.text) == _steps(shown)
 
 

@@ -14,7 +14,7 @@ import pytest
 from loadtests.simulator import Simulator
 from tests.support.crowd import Model, ask, client, text_of
 from tests.support.databases import postgresql
-from tests.support.router_process import RouterProcess
+from tests.support.processes import RouterProcess, share
 
 pytestmark = [pytest.mark.nightly, pytest.mark.sockets]
 log = logging.getLogger(__name__)
@@ -28,7 +28,6 @@ MOST_MIB, MOST_DESCRIPTORS = 12.0, 8
 
 async def test_memory_and_descriptors_stay_flat(tmp_path: Path) -> None:
     """With every request mirrored and captured: the last third holds what the second did."""
-    share = {"enable_langgraph": True, "langgraph_percent": 50.0, "shadow_percent": 100.0}
     samples: list[tuple[float, float, int]] = []
     numbers, loop, model = count(), asyncio.get_running_loop(), Model()
     with postgresql() as database:
@@ -39,7 +38,7 @@ async def test_memory_and_descriptors_stay_flat(tmp_path: Path) -> None:
                 "tools": ["tests.support.breaking:note"],
                 "captures": {"url": str(tmp_path / "captures"), "key": "sixteen letters!"},
                 "shadow": {"queue_mib": 4},
-                "flows": {"chat": share},
+                "flows": {"chat": share(50.0, shadow_percent=100.0)},
             }
             environment = {"OPENAI_BASE_URL": sim.base_url, "NOTES": str(tmp_path / "notes")}
             async with RouterProcess(tmp_path, tables, environment=environment) as router:

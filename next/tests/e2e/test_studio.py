@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
-import signal
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx
 import pytest
 from langgraph_sdk import get_client
 from langgraph_sdk.client import LangGraphClient
@@ -23,72 +17,31 @@ from effects.world import current
 from graph_impl import GRAPHS
 from harness.config import ConfigRefused
 from harness.server import studio
+from tests.support.processes import ROOT, Program
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
-
-ROOT = Path(__file__).resolve().parents[2]
-STARTS_WITHIN = 90.0
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Run `langgraph dev` in a folder of its own, with a model that is simulated beside it."""
     folder = tmp_path_factory.mktemp("studio")
-    ports = []
-    for _ in range(2):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            ports.append(free.getsockname()[1])
     config = folder / "cutover.toml"
     config.write_text(
         f"[stores]\ndatabase = 'sqlite+aiosqlite:///{folder}/world.db'\n[models.'gpt-4.1']\n"
     )
-    environment = {
-        **os.environ,
-        "CUTOVER_CONFIG": str(config),
-        "OPENAI_BASE_URL": f"http://127.0.0.1:{ports[0]}/v1",
-        "OPENAI_API_KEY": "none",
-        "LANGGRAPH_CLI_NO_ANALYTICS": "1",
-    }
-    model = [sys.executable, "-m", "loadtests.simulator", "--chunk-ms", "0"]
-    program = str(Path(sys.executable).parent / "langgraph")
-    server = [program, "dev", "--no-browser", "--no-reload", "--n-jobs-per-worker", "5"]
-    log = (folder / "dev.log").open("wb")
-    processes = [
-        subprocess.Popen([*model, "--port", str(ports[0])], cwd=ROOT),
-        subprocess.Popen(
-            [*server, "--config", str(ROOT / "langgraph.json"), "--port", str(ports[1])],
-            cwd=folder,
-            env=environment,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        ),
-    ]
-    try:
-        url = f"http://127.0.0.1:{ports[1]}"
-        _wait_for(url)
-        yield url
-    finally:
-        for process in processes:
-            process.send_signal(signal.SIGINT)
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        log.close()
-
-
-def _wait_for(url: str) -> None:
-    until = time.monotonic() + STARTS_WITHIN
-    while True:
-        try:
-            assert httpx.get(f"{url}/ok").status_code == 200
-        except httpx.TransportError:
-            assert time.monotonic() < until, "the server does not start"
-            time.sleep(0.2)  # a process of its own has no clock to move
-        else:
-            return
+    simulated = [sys.executable, "-m", "loadtests.simulator", "--chunk-ms", "0", "--port", "PORT"]
+    program = [str(Path(sys.executable).parent / "langgraph"), "dev", "--port", "PORT"]
+    program += ["--config", str(ROOT / "langgraph.json"), "--n-jobs-per-worker", "5"]
+    with Program(folder, command=simulated) as model:
+        environment = {
+            "CUTOVER_CONFIG": str(config),
+            "OPENAI_BASE_URL": f"{model.url}/v1",
+            "LANGGRAPH_CLI_NO_ANALYTICS": "1",
+        }
+        command = [*program, "--no-browser", "--no-reload"]
+        with Program(folder, command=command, environment=environment) as server:
+            yield server.url
 
 
 @pytest.fixture

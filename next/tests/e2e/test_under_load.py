@@ -29,7 +29,7 @@ from router.captures import CaptureReader, Store
 from tests.support import breaking, shop
 from tests.support.crowd import Heard, Model, ask, at_once, client, orders, text_of
 from tests.support.databases import postgresql
-from tests.support.router_process import RouterProcess, free_port
+from tests.support.processes import RouterProcess, free_port, share
 from tests.support.services import serving
 
 pytestmark = [pytest.mark.nightly, pytest.mark.sockets]
@@ -70,11 +70,10 @@ def plans(count: int, kinds: tuple[str, ...]) -> Iterator[Plan]:
 
 def chat_tables(database: str, **tables: Any) -> dict[str, Any]:
     """Return the configuration of a router that serves chat and ops by both stacks alike."""
-    share = {"enable_langgraph": True, "langgraph_percent": 50.0}
     return {
         "stores": {"database": database},
         "tools": ["tests.support.breaking:note"],
-        "flows": {"chat": {**share, "options": {"yield_interval": 0.0}}, "ops": share},
+        "flows": {"chat": share(50.0, options={"yield_interval": 0.0}), "ops": share(50.0)},
         **tables,
     }
 
@@ -186,18 +185,12 @@ async def test_a_stream_is_whole_or_honestly_failed_whatever_its_stack_does(
 
 def service_tables(legacy: str, graph: str, **tables: Any) -> dict[str, Any]:
     """Return the configuration of a router before two services."""
-    flow = {
-        "paths": ["/ask"],
-        "keys": {"id": "body.id"},
-        "enable_langgraph": True,
-        "langgraph_percent": 50.0,
-    }
     return {
         "stacks": {
             name: {"url": url, "silence_seconds": 30.0, "shadow_safe": True}
             for name, url in (("legacy", legacy), ("graph", graph))
         },
-        "flows": {"mine": flow},
+        "flows": {"mine": share(50.0, paths=["/ask"], keys={"id": "body.id"})},
         "gateway": {"port": free_port()},
         **tables,
     }

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.support.origin import Origin, Reply
-from tests.support.router_process import ROOT, RouterProcess, free_port
+from tests.support.processes import ROOT, RouterProcess, free_port
 
 STACKS = {"legacy", "graph_impl"}
 LIBRARIES = {"langgraph", "langchain_core", "openai", "tiktoken", "docker", "numpy"}

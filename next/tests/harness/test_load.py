@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from harness.cli import cli
 from harness.commands.load import targets
-from tests.support.router_process import ROOT
-from tests.support.router_process import free_port as port
+from tests.support.processes import ROOT
+from tests.support.processes import free_port as port
 from tests.support.stamping import stamping
 
 TESTER = """

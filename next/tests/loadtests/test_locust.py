@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from loadtests.rows import Generator, Row, read_rows
-from tests.support.router_process import ROOT, RouterProcess
+from tests.support.processes import ROOT, RouterProcess
 from tests.support.stamping import stamping
 
 pytestmark = [pytest.mark.nightly, pytest.mark.sockets]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.conftest import reachable
-from tests.support.router_process import free_port
+from tests.support.processes import Program, free_port
 
 CONFIGURATION = """
 daemon off; worker_processes 1; pid nginx.pid; error_log error.log;
@@ -41,25 +41,13 @@ async def balanced(folder: Path, ports: list[int]) -> AsyncIterator[str]:
     """
     program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
     reachable("nginx", ok=program is not None)
-    port = free_port()
-    servers = " ".join(f"server 127.0.0.1:{one} max_fails=1 fail_timeout=1s;" for one in ports)
     config = folder / "nginx.conf"
-    config.write_text(CONFIGURATION.format(servers=servers, port=port))
-    process = await asyncio.create_subprocess_exec(
-        str(program), "-e", "error.log", "-p", str(folder), "-c", str(config)
-    )
-    try:
-        async with asyncio.timeout(10):
-            while True:
-                with suppress(OSError):
-                    _, writer = await asyncio.open_connection("127.0.0.1", port)
-                    writer.close()
-                    break
-                await asyncio.sleep(0.05)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        await process.wait()
+    command = (str(program), "-e", "error.log", "-p", str(folder), "-c", str(config))
+    nginx = Program(folder, command=command)
+    servers = " ".join(f"server 127.0.0.1:{one} max_fails=1 fail_timeout=1s;" for one in ports)
+    config.write_text(CONFIGURATION.format(servers=servers, port=nginx.port))
+    async with nginx:
+        yield nginx.url
 
 
 @dataclass
