@@ -15,36 +15,27 @@ PASSES: dict[str, tuple[str, Any, Any]] = {
     "the only field": ('[[ignore]]\npath = "note.a.at"', noted({"a": {"at": 1}}), noted({})),
     "fields in lists": (
         '[[ignore]]\npath = "note[].at"',
-        noted([{"at": 1}, {"at": 2, "b": 1}]),
-        noted([{"b": 1}]),
+        *(noted([{"at": 1}, {"at": 2, "b": 1}]), noted([{"b": 1}])),
     ),
     "any field": ('[[ignore]]\nname = "no*"\npath = "*.at"', noted({"at": 1}), noted({"at": 2})),
     "a whole event": ('[[ignore]]\nname = "noted"', noted(1), None),
-    "a channel that is late": (
-        '[[ignore]]\nname = "text"',
-        (1, said("a")),
-        (9000, said("a")),
-    ),
+    "a channel that is late": ('[[ignore]]\nname = "text"', (1, said("a")), (9000, said("a"))),
     "a channel": ('[[ignore]]\nname = "text"', said("a"), said("b")),
     "a pattern in a text": (
         '[[replace]]\npattern = "order \\\\d+"\nby = "order N"',
-        said("order 12 is on its way"),
-        said("order 3 is on its way"),
+        *(said("order 12 is on its way"), said("order 3 is on its way")),
     ),
     "a pattern in a field": (
         '[[replace]]\nname = "noted"\npattern = "v(\\\\d).*"\nby = "v\\\\1"',
-        noted("v1.2"),
-        noted("v1.3"),
+        *(noted("v1.2"), noted("v1.3")),
     ),
     "a list's order": (
         '[[unordered]]\npath = "note[]"',
-        noted([1, {"a": 2}]),
-        noted([{"a": 2}, 1]),
+        *(noted([1, {"a": 2}]), noted([{"a": 2}, 1])),
     ),
     "a number": (
         '[[tolerance]]\npath = "note.cost"\nby = 0.1',
-        noted({"cost": 1}),
-        noted({"cost": 1.05}),
+        *(noted({"cost": 1}), noted({"cost": 1.05})),
     ),
 }
 
@@ -61,42 +52,31 @@ def test_a_rule_lets_pass(row: str) -> None:
     assert [one for one in found.left_out if one.startswith("by a rule: ")]
 
 
-STAYS: dict[str, tuple[str, Any, Any, tuple[str, str, str]]] = {
+STAYS: dict[str, tuple[str, str, str, str]] = {
     "another field": (
         '[[ignore]]\npath = "note.at"',
-        noted({"at": 1, "b": 1}),
-        noted({"at": 2, "b": 2}),
-        ("event_changed", "noted", "note.b"),
+        *(noted({"at": 1, "b": 1}), noted({"at": 2, "b": 2})),
+        "event_changed noted note.b",
     ),
     "another flow": (
         '[[ignore]]\nflow = "chat"\npath = "note"',
-        noted(1),
-        noted(2),
-        ("event_changed", "noted", "note"),
+        *(noted(1), noted(2), "event_changed noted note"),
     ),
     "another name": (
         '[[replace]]\nname = "other"\npattern = ".*"\nby = ""',
-        said("a"),
-        said("b"),
-        ("text", "text", ""),
+        *(said("a"), said("b"), "text text"),
     ),
     "other items": (
         '[[unordered]]\npath = "note[]"',
-        noted([1, 2]),
-        noted([2, 3]),
-        ("event_changed", "noted", "note[]"),
+        *(noted([1, 2]), noted([2, 3]), "event_changed noted note[]"),
     ),
     "too far apart": (
         '[[tolerance]]\npath = "note"\nby = 0.1',
-        noted(1),
-        noted(1.2),
-        ("event_changed", "noted", "note"),
+        *(noted(1), noted(1.2), "event_changed noted note"),
     ),
     "no number": (
         '[[tolerance]]\npath = "note"\nby = 1',
-        noted(1),
-        noted("1"),
-        ("event_changed", "noted", "note"),
+        *(noted(1), noted("1"), "event_changed noted note"),
     ),
 }
 

@@ -18,25 +18,25 @@ LATE_US, GAP_US = 300_000, 600_000
 """How much later text may come, and how much of it together: less than what is held back."""
 
 
-def varied(pair: Pair, flow: Flow, drawn: random.Random) -> Pair:
-    """Return a pair whose played run is equal to the served one, and looks otherwise."""
+def varied(pair: Pair, flow: Flow, drawn: random.Random, *, moved: bool = True) -> Pair:
+    """Return a pair whose played run is equal to the served one, and looks otherwise.
+
+    `moved`: it comes at other times, and reads in another order, too.
+    """
     run, (names, prompts) = pair.played, _renamed(drawn)
-    frames = _recut(flow, run.frames, drawn)
-    late = sorted(drawn.randrange(LATE_US) for _ in frames)
+    recut = _recut(flow, run.frames, drawn)
+    late = sorted(drawn.randrange(LATE_US) for _ in recut)
     drawn.shuffle(late)
-    stamp = 0
-    moved = []
-    for frame, later in zip(frames, late, strict=True):
-        stamp = max(stamp, frame.at + later)
-        data = names(frame.data.decode()).encode()
-        moved.append(FrameRecord.of(stamp, data))
-    plays = [
+    stamp, frames = 0, list[FrameRecord]()
+    for frame, later in zip(recut, late, strict=True):
+        stamp = max(stamp, frame.at + later * moved)
+        frames.append(FrameRecord.of(stamp, names(frame.data.decode()).encode()))
+    plays: Sequence[PlayRecord] = [
         _asking(pair, play, prompts if play.name.startswith("model.") else names)
         for play in run.plays
     ]
-    line = msgspec.structs.replace(
-        run, frames=tuple(moved), plays=tuple(_reordered(pair, plays, drawn))
-    )
+    plays = _reordered(pair, plays, drawn) if moved else plays
+    line = msgspec.structs.replace(run, frames=tuple(frames), plays=tuple(plays))
     return Pair(pair.served, line, pair.tape)
 
 
@@ -60,8 +60,7 @@ def _renamed(drawn: random.Random) -> tuple[Callable[[str], str], Callable[[str]
 
 def _asking(pair: Pair, play: PlayRecord, names: Callable[[str], str]) -> PlayRecord:
     """Return a call that asks for the same with its own ids; such a call is found by its name."""
-    assert play.entry is not None
-    asked = play.canonical or pair.tape.entries[play.entry].canonical
+    asked = play.canonical or pair.tape.entries[play.entry or 0].canonical
     if (own := names(asked)) == asked:
         return play
     return PlayRecord(play.name, "nearest", play.entry, own)
