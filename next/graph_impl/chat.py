@@ -6,21 +6,13 @@ import operator
 from collections.abc import AsyncIterator
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Any, Final, Literal
+from itertools import takewhile
+from typing import Annotated, Any, Literal
 
 import msgspec
-from langchain_core.messages import (
-    AIMessage,
-    AIMessageChunk,
-    AnyMessage,
-    HumanMessage,
-    RemoveMessage,
-    SystemMessage,
-    ToolMessage,
-)
+from langchain_core.messages import AIMessageChunk, SystemMessage, ToolMessage
 from langgraph.channels import EphemeralValue
 from langgraph.graph import END, START, MessagesState, StateGraph
-from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.runtime import Runtime
 from langgraph.types import Overwrite
 from msgspec import UNSET
@@ -30,12 +22,20 @@ from cutover import Refused, Request, StackFailed, wrap_graph
 from cutover.tape import moment
 from effects import conversations, locks
 from effects.conversations import Turn, TurnDiffers
-from effects.models import ModelEntry
-from effects.world import current, new_id, read_clock
-from graph_impl.flow import Context, langchain_tools, options_of, prompt, run_round, send, streamed
-from graph_impl.model import CALLS, REASONING_TEXT, ask, chat_model, find_model
+from effects.world import new_id, read_clock
+from graph_impl.flow import (
+    Context,
+    langchain_tools,
+    options_of,
+    prompt,
+    replacing,
+    run_round,
+    send,
+    streamed,
+)
+from graph_impl.model import REASONING_TEXT, ask, calls_to_run, chat_model, find_model
 from rules.flows import chat as wire
-from rules.models import CHAT_HISTORY, runs_tools, window
+from rules.models import CHAT_HISTORY, window
 from rules.prompts import finish_notice, moment_parameters
 
 
@@ -62,14 +62,6 @@ class ChatState(ChatInput, MessagesState, total=False):
     finish_reason: str
     pending_tool_calls: list[dict[str, str]]
     iteration: Annotated[int, operator.add]
-
-
-FRESH: Final[dict[str, Any]] = {
-    "messages": [RemoveMessage(REMOVE_ALL_MESSAGES)],
-    "accumulated_content": Overwrite(""),
-    "iteration": Overwrite(0),
-}
-"""What every turn begins with, also on a thread that a saver has kept."""
 
 
 def _options(state: ChatState, runtime: Runtime[Context]) -> wire.ChatOptions:
@@ -102,21 +94,17 @@ async def initialize(state: ChatState, runtime: Runtime[Context]) -> dict[str, A
     send(runtime, wire.ChatAccept())
     send(runtime, wire.ChatStartReply())
     earlier = await conversations.history("chat", turn.chat_id, CHAT_HISTORY + 1)
-    before = _until(earlier, turn.id)
+    # A message that comes again is answered as it was asked.
+    before = list(takewhile(lambda one: one.id != turn.id, earlier))
     shown = window(before, options.history_tokens, CHAT_HISTORY)
     return {
-        **FRESH,
         "turn": msgspec.to_builtins(turn),
         "started_at": started_at,
         "lock_token": token,
-        "messages": [*FRESH["messages"], *map(_message, shown), _message(turn)],
+        "messages": replacing([*shown, turn]),
+        "accumulated_content": Overwrite(""),
+        "iteration": Overwrite(0),
     }
-
-
-def _until(turns: list[Turn], turn_id: str) -> list[Turn]:
-    """Return the turns before one: asked again, a message is answered as it was asked."""
-    places = [place for place, one in enumerate(turns) if one.id == turn_id]
-    return turns[: places[0]] if places else turns
 
 
 async def _find(body: wire.ChatRequest) -> Turn:
@@ -147,12 +135,6 @@ async def _store(body: wire.ChatRequest, at: str) -> Turn:
     return turn
 
 
-def _message(turn: Turn) -> AnyMessage:
-    if turn.role == "assistant":
-        return AIMessage(turn.content)
-    return HumanMessage(f"[{turn.name}]: {turn.content}" if turn.name else turn.content)
-
-
 async def prompt_generation(state: ChatState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Fill in the system prompt; it is made anew for each request and never stored."""
     options = _options(state, runtime)
@@ -168,40 +150,33 @@ async def model_call(state: ChatState, runtime: Runtime[Context]) -> dict[str, A
     options = _options(state, runtime)
     entry = find_model(options.model_id)
     model = chat_model(entry, temperature=options.temperature, max_tokens=options.max_tokens)
-    asked, last = model, state["iteration"] >= options.max_tool_iterations
-    if tools := langchain_tools(_names(options, entry)):
-        asked = model.bind_tools(tools, tool_choice="none" if last else "auto")  # type: ignore[assignment]
+    last = state["iteration"] >= options.max_tool_iterations
+    tools = langchain_tools(entry, enabled=options.enable_tools)
     question = [SystemMessage(state["generated_prompt"]), *state["messages"]]
-    answer = await ask(asked, question)
-    finish, calls = answer.response_metadata["finish_reason"], answer.additional_kwargs[CALLS]
-    wanted = not last and runs_tools(finish, len(calls))
+    answer = await ask(model, question, tools, last=last)
     return {
         "messages": [answer],
         "accumulated_content": str(answer.content),
-        "finish_reason": finish,
-        "pending_tool_calls": calls if wanted else [],
+        "finish_reason": answer.response_metadata["finish_reason"],
+        "pending_tool_calls": calls_to_run(answer, last=last),
         "iteration": 1,
     }
 
 
-def _names(options: wire.ChatOptions, entry: ModelEntry) -> tuple[str, ...]:
-    return current().tools.names if options.enable_tools and entry.tools else ()
-
-
 async def tool_execution(state: ChatState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Run the tools of a round; the client sees each begin and end."""
-    options = _options(state, runtime)
-    names = _names(options, find_model(options.model_id))
-    answer, write = state["messages"][-1], runtime.stream_writer
-    for call in state["pending_tool_calls"]:
+    options, calls = _options(state, runtime), state["pending_tool_calls"]
+    write = runtime.stream_writer
+    for call in calls:
         write({"tool": call["name"], "status": "running"})
 
     def report(result: ToolMessage) -> None:
         status = "error" if result.status == "error" else "done"
         write({"tool": result.name, "status": status})
 
-    tools = langchain_tools(names, user_id=state["turn"]["user_id"] or "")
-    return {"messages": await run_round(answer, tools, report)}
+    entry, user_id = find_model(options.model_id), state["turn"]["user_id"] or ""
+    tools = langchain_tools(entry, enabled=options.enable_tools, user_id=user_id)
+    return {"messages": await run_round(calls, tools, report)}
 
 
 def should_continue_with_tools(
@@ -215,17 +190,9 @@ async def output_processing(state: ChatState, runtime: Runtime[Context]) -> dict
     """Append the notice of an early end, and store the reply."""
     notice = finish_notice(state["finish_reason"], _options(state, runtime).texts)
     runtime.stream_writer({"notice": notice})
-    turn, content = state["turn"], state["accumulated_content"] + notice
-    reply = Turn(
-        id=await new_id("message"),
-        flow="chat",
-        chat_id=turn["chat_id"],
-        role="assistant",
-        content=content,
-        user_id=turn["user_id"],
-        at=state["started_at"],
-    )
-    await conversations.add(reply)
+    content = state["accumulated_content"] + notice
+    reply = {"id": await new_id("message"), "role": "assistant", "content": content, "name": None}
+    await conversations.add(Turn(**state["turn"] | reply | {"at": state["started_at"]}))
     send(runtime, wire.ChatSuccess(content))
     return {"accumulated_content": notice}
 
@@ -253,30 +220,28 @@ class _Reply:
     """Makes cumulative SEND events of what the graph streams, `yield_interval` apart."""
 
     def __init__(self, options: wire.ChatOptions) -> None:
-        self._options = options
-        self._said = {"content": "", "reason": ""}
-        self._shown = dict(self._said)
+        self._interval = options.yield_interval
+        self._whole = wire.ChatSend("", "" if options.wire == "extended" else UNSET)
+        self._shown = self._whole
         self._next_at = 0.0
 
-    def say(self, content: str, reason: str = "") -> list[wire.ChatEvent]:
-        self._said["content"] += content
-        if self._options.wire == "extended":
-            self._said["reason"] += reason
-        begins = not self._shown["content"] and self._said["content"]
+    def add(self, content: str, reason: str = "") -> list[wire.ChatEvent]:
+        whole = self._whole
+        reasons = UNSET if whole.reason_content is UNSET else whole.reason_content + reason
+        self._whole = wire.ChatSend(whole.content + content, reasons)
+        begins = not self._shown.content and self._whole.content
         due = self._next_at == 0.0 or moment() >= self._next_at
         return self.unsent() if begins or due else []
 
     def unsent(self) -> list[wire.ChatEvent]:
-        return [] if self._said == self._shown else [self._send()]
+        return [] if self._whole == self._shown else [self._send()]
 
     def tool(self, tool: str, status: Any) -> list[wire.ChatEvent]:
         return [*self.unsent(), self._send(wire.ToolFeedback(tool, status))]
 
     def _send(self, feedback: Any = UNSET) -> wire.ChatSend:
-        self._shown = dict(self._said)
-        self._next_at = moment() + self._options.yield_interval
-        reason = self._said["reason"] if self._options.wire == "extended" else UNSET
-        return wire.ChatSend(self._said["content"], reason, feedback)
+        self._shown, self._next_at = self._whole, moment() + self._interval
+        return msgspec.structs.replace(self._whole, tool_call_feedback=feedback)
 
 
 _taped = wrap_graph(GRAPH)
@@ -285,7 +250,7 @@ _taped = wrap_graph(GRAPH)
 def stack(request: Request[wire.ChatRequest, wire.ChatOptions]) -> AsyncIterator[wire.ChatEvent]:
     """Run the graph for a request, and return the flow's events of what it streams."""
     reply = _Reply(request.options)
-    return streamed(_taped, request, ("messages", "custom"), partial(_events, reply))
+    return streamed(_taped, request, partial(_events, reply))
 
 
 def _events(reply: _Reply, part: Any) -> list[wire.ChatEvent]:
@@ -293,11 +258,11 @@ def _events(reply: _Reply, part: Any) -> list[wire.ChatEvent]:
     match part:
         case AIMessageChunk():
             reason = part.additional_kwargs.get(REASONING_TEXT, "")
-            return reply.say(str(part.content), reason)
+            return reply.add(str(part.content), reason)
         case {"tool": tool, "status": status}:
             return reply.tool(tool, status)
         case {"notice": notice}:
-            return [*reply.say(notice), *reply.unsent()]
+            return [*reply.add(notice), *reply.unsent()]
         case dict():
             return [msgspec.convert(part, wire.ChatEvent)]
         case _:

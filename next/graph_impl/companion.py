@@ -8,24 +8,15 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from langchain_core.messages import (
-    AIMessage,
-    AnyMessage,
-    HumanMessage,
-    RemoveMessage,
-    SystemMessage,
-    ToolMessage,
-)
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from langgraph.channels import EphemeralValue
-from langgraph.constants import TAG_NOSTREAM
-from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import interrupt
 from typing_extensions import TypedDict
@@ -34,24 +25,25 @@ from cutover import EffectFailed, Request, wrap_graph
 from effects import conversations, pauses
 from effects.conversations import Turn
 from effects.memory import Memory, memories, namespace
-from effects.world import current, new_id, read_clock
+from effects.world import new_id, read_clock
 from graph_impl.flow import (
     Context,
     CurrentStore,
+    answer_at,
+    event_reader,
     langchain_tools,
     options_of,
     prompt,
+    replacing,
     run_round,
     send,
     store_of,
     streamed,
-    told,
 )
-from graph_impl.model import CALLS, ask, chat_model, find_model
+from graph_impl.model import CALLS, ask, calls_to_run, chat_model, find_model
 from rules import extraction, forms, intents, prompts
 from rules.flows import companion as wire
-from rules.forms import ASK_HUMAN_DESCRIPTION, ASK_HUMAN_SCHEMA
-from rules.models import HISTORY, MOST_ITERATIONS, runs_tools, window
+from rules.models import HISTORY, MOST_ITERATIONS, window
 
 log = logging.getLogger(__name__)
 
@@ -72,32 +64,25 @@ class CompanionInput(TypedDict, total=False):
 class CompanionState(CompanionInput, MessagesState, total=False):
     """The state; `messages` are the dialogue, and what the rounds add to it.
 
-    `hitl_request` is the event that asks the user, `response` what was said of the reply.
+    `hitl_request` is the event that asks the user, {} where there is none, and `question_at` the
+    place of the call that it stands for; `response` is the reply so far.
     """
 
     turn: dict[str, Any]
+    reply_id: str
+    picture: str | None
     emotional_context: dict[str, Any]
     working_memory: str
     retrieved_memories: list[str]
     response: str
     iteration: int
     facts: list[dict[str, Any]]
-    hitl_request: dict[str, Any] | None
+    hitl_request: dict[str, Any]
+    question_at: int | None
     status: Literal["processing", "completed"]
 
 
 Companion = Runtime[Context]
-
-FRESH: Final[dict[str, Any]] = {
-    "messages": [RemoveMessage(REMOVE_ALL_MESSAGES)],
-    "retrieved_memories": [],
-    "response": "",
-    "iteration": 0,
-    "facts": [],
-    "hitl_request": None,
-    "status": "processing",
-}
-"""What every turn begins with, also on a thread that a saver has kept."""
 
 
 def _options(runtime: Companion) -> wire.CompanionOptions:
@@ -108,76 +93,69 @@ def _owner(state: CompanionState) -> str:
     return wire.memory_owner(state.get("user_id"), state["session_id"])
 
 
-def _say(runtime: Companion, name: str, **values: object) -> str:
+def _notice(runtime: Companion, name: str, **values: object) -> str:
     """Send a fixed text and return it."""
-    said = prompts.text("companion", _options(runtime).texts, name, **values)
-    send(runtime, wire.CompanionText(said))
-    return said
+    notice = prompts.text("companion", _options(runtime).texts, name, **values)
+    send(runtime, wire.CompanionText(notice))
+    return notice
 
 
 async def initialize(state: CompanionState, runtime: Companion) -> dict[str, Any]:
     """Read the dialogue and store the user's turn; every id is drawn before the first question."""
-    options, session, image = (
-        _options(runtime),
-        state["session_id"],
-        state.get("image"),
-    )
+    options, session, image = _options(runtime), state["session_id"], state.get("image")
     find_model(options.vision_model_id if image else options.model_id)
-    turn = {
-        "at": await read_clock(),
-        "id": await new_id("message"),
-        "reply_id": await new_id("message"),
-        "image": image,
-    }
-    if image:
-        content = prompts.text("companion", options.texts, "picture")
-        await _keep(state, turn, HumanMessage(content))
-        return {**FRESH, "turn": turn}
-    earlier = await conversations.history("companion", session, HISTORY)
-    message = HumanMessage(state["message"])
-    await _keep(state, turn, message)
-    budget = options.history_tokens
-    shown = window(earlier, budget)
-    told = {one.id for one in shown}
-    hidden = [one.content for one in earlier if one.role == "user" and one.id not in told]
-    return {
-        **FRESH,
-        "turn": turn,
-        "messages": [*FRESH["messages"], *map(_message, shown), message],
-        "working_memory": prompts.working_memory(len(earlier), hidden, options.texts),
-    }
-
-
-def _message(turn: Turn) -> AnyMessage:
-    return AIMessage(turn.content) if turn.role == "assistant" else HumanMessage(turn.content)
-
-
-async def _keep(state: CompanionState, turn: dict[str, Any], message: AnyMessage) -> None:
-    """Store what was said, once."""
-    replies = isinstance(message, AIMessage)
-    stored = Turn(
-        id=turn["reply_id"] if replies else turn["id"],
+    now, turn_id, reply_id = await read_clock(), await new_id("message"), await new_id("message")
+    earlier = [] if image else await conversations.history("companion", session, HISTORY)
+    turn = Turn(
+        id=turn_id,
         flow="companion",
-        chat_id=state["session_id"],
-        role="assistant" if replies else "user",
-        content=str(message.content),
+        chat_id=session,
+        role="user",
+        content=prompts.text("companion", options.texts, "picture") if image else state["message"],
         user_id=state.get("user_id"),
-        at=turn["at"],
+        at=now,
     )
-    await pauses.idempotent(conversations.add, stored)
+    await pauses.idempotent(conversations.add, turn)
+    shown = window(earlier, options.history_tokens)
+    hidden = earlier[: len(earlier) - len(shown)]
+    topics = [one.content for one in hidden if one.role == "user"]
+    return {
+        "turn": msgspec.to_builtins(turn),
+        "reply_id": reply_id,
+        "picture": image,
+        "messages": replacing([*shown, turn]),
+        "working_memory": prompts.working_memory(len(earlier), topics, options.texts),
+        "retrieved_memories": [],
+        "response": "",
+        "iteration": 0,
+        "facts": [],
+        "hitl_request": {},
+        "question_at": None,
+        "status": "processing",
+    }
 
 
 async def _finish(state: CompanionState, runtime: Companion, last: str) -> dict[str, Any]:
     """Store the reply, which ends with `last`, and end the stream."""
     reply = state["response"] + last
-    await _keep(state, state["turn"], AIMessage(reply))
+    turn = state["turn"] | {"id": state["reply_id"], "role": "assistant", "content": reply}
+    await pauses.idempotent(conversations.add, Turn(**turn))
     send(runtime, wire.CompanionDone("completed"))
     return {"response": reply, "status": "completed"}
 
 
 def entry_point(state: CompanionState) -> Sequence[str]:
     """Return where a request begins: pictures are seen, messages felt and remembered at once."""
-    return ["vision"] if state["turn"]["image"] else ["emotion", "memory"]
+    return ["vision"] if state["picture"] else ["emotion", "memory"]
+
+
+def unless_done(following: str) -> Callable[[CompanionState], str]:
+    """Return an edge to a node, or to the end once the reply is whole."""
+
+    def route(state: CompanionState) -> str:
+        return END if state["status"] == "completed" else following
+
+    return route
 
 
 # Messages
@@ -203,25 +181,24 @@ async def memory(state: CompanionState, runtime: Companion) -> dict[str, Any]:
 
 async def reasoning(state: CompanionState, runtime: Companion) -> dict[str, Any]:
     """Ask the model, with its tools; an answer that calls none is the end of the reply."""
-    options = _options(runtime)
-    last = state["iteration"] >= MOST_ITERATIONS
-    asked = model = chat_model(find_model(options.model_id), temperature=options.temperature)
-    if offered := _tools(state, options):
-        asked = model.bind_tools(offered, tool_choice="none" if last else "auto")  # type: ignore[assignment]
-    answer = await ask(asked, [SystemMessage(_system(state, options)), *state["messages"]])
-    content, calls = str(answer.content), answer.additional_kwargs[CALLS]
-    finish = answer.response_metadata["finish_reason"]
-    if last or not runs_tools(finish, len(calls)):
+    options, last = _options(runtime), state["iteration"] >= MOST_ITERATIONS
+    model = chat_model(find_model(options.model_id), temperature=options.temperature)
+    question, offered = [SystemMessage(_system(state, options))], _tools(state, options)
+    answer = await ask(model, [*question, *state["messages"]], offered, last=last)
+    content, calls = str(answer.content), calls_to_run(answer, last=last)
+    if not calls:
         return {"messages": [answer], **await _finish(state, runtime, content)}
-    question = None
-    if (form := _asked(answer).form) is not None and offered:
-        hitl_id, session = await new_id("hitl"), state["session_id"]
-        question = wire.CompanionHitl(hitl_id, session, wire.QUESTION, form)
+    request, place = None, None
+    divided = forms.divide_calls([(call["name"], call["arguments"]) for call in calls])
+    if offered and divided.form is not None:
+        hitl_id, place = await new_id("hitl"), divided.question
+        request = wire.CompanionHitl(hitl_id, state["session_id"], wire.QUESTION, divided.form)
     return {
         "messages": [answer],
         "response": state["response"] + content,
         "iteration": state["iteration"] + 1,
-        "hitl_request": msgspec.to_builtins(question),
+        "hitl_request": msgspec.to_builtins(request) or {},
+        "question_at": place,
     }
 
 
@@ -230,25 +207,26 @@ def _system(state: CompanionState, options: wire.CompanionOptions) -> str:
     now, mood = datetime.fromisoformat(state["turn"]["at"]), state["emotional_context"]
     recalled = state["retrieved_memories"]
     section = f"\n\n# 你记得的事\n{prompts.bullets(recalled)}" if recalled else ""
-    given = prompts.moment_parameters(now, options.timezone) | {
+    parameters = prompts.moment_parameters(now, options.timezone) | {
         "emotion": mood["primary"],
         "intensity": f"{mood['intensity']:.2f}",
         "intent": intents.intent_snippet(state["message"]),
         "working_memory": state["working_memory"],
     }
-    return prompt("companion_system", {**given, "memories": recalled, "memories_section": section})
+    parameters |= {"memories": recalled, "memories_section": section}
+    return prompt("companion_system", parameters)
 
 
 async def _ask_human(**form: Any) -> str:
     """Refuse a form: one that can be answered becomes an interrupt, and never gets here."""
-    valid = forms.asked_form(json.dumps(form)) is not None
+    valid = forms.form_of(json.dumps(form)) is not None
     raise ToolException(prompts.tool_error("tool_failed" if valid else "bad_arguments"))
 
 
 ASK_HUMAN = StructuredTool(
     name=forms.ASK_HUMAN,
-    description=ASK_HUMAN_DESCRIPTION,
-    args_schema=ASK_HUMAN_SCHEMA,
+    description=forms.ASK_HUMAN_DESCRIPTION,
+    args_schema=forms.ASK_HUMAN_SCHEMA,
     coroutine=_ask_human,
     handle_tool_error=True,
 )
@@ -256,53 +234,48 @@ ASK_HUMAN = StructuredTool(
 
 
 def _tools(state: CompanionState, options: wire.CompanionOptions) -> list[BaseTool]:
-    if not (options.enable_tools and find_model(options.model_id).tools):
-        return []
-    named = {"user_id": _owner(state), "session_id": state["session_id"]}
-    return [*langchain_tools(current().tools.names, **named), ASK_HUMAN]
+    entry, enabled = find_model(options.model_id), options.enable_tools
+    users = {"user_id": _owner(state), "session_id": state["session_id"]}
+    offered = langchain_tools(entry, enabled=enabled, **users)
+    return [*offered, ASK_HUMAN] if enabled and entry.tools else []
 
 
-def _asked(answer: AIMessage) -> forms.AskedCalls:
-    """Return which of an answer's calls is the question to the user."""
-    calls = answer.additional_kwargs[CALLS]
-    return forms.divide_calls([(call["name"], call["arguments"]) for call in calls])
+def _calls(state: CompanionState) -> list[dict[str, str]]:
+    """Return the calls of the last answer."""
+    answers = [one for one in state["messages"] if isinstance(one, AIMessage)]
+    return list(answers[-1].additional_kwargs[CALLS])
 
 
-def _answer(state: CompanionState) -> AIMessage:
-    return next(one for one in reversed(state["messages"]) if isinstance(one, AIMessage))
+def _result_of_question(state: CompanionState, place: int, content: str) -> ToolMessage:
+    """Return what the model reads of its question; the answer replaces the message by its id."""
+    hitl_id, call_id = state["hitl_request"]["hitl_id"], _calls(state)[place]["id"]
+    return ToolMessage(content, id=hitl_id, name=forms.ASK_HUMAN, tool_call_id=call_id)
 
 
 def route_after_reasoning(state: CompanionState) -> Literal["tools", "human", "__end__"]:
     """Return where an answer leads; tools that are called beside a question run before it."""
     if state["status"] == "completed":
         return "__end__"
-    alone = len(_answer(state).additional_kwargs[CALLS]) == 1
-    return "human" if state["hitl_request"] and alone else "tools"
+    return "human" if state["hitl_request"] and len(_calls(state)) == 1 else "tools"
 
 
 async def tools(state: CompanionState, runtime: Companion) -> dict[str, Any]:
     """Run the tools of a round, and send what they return; a question keeps its place."""
-    answer, request = _answer(state), state["hitl_request"]
-    calls, place = list(answer.additional_kwargs[CALLS]), _asked(answer).question
-    question = calls.pop(place) if request and place is not None else None
+    calls, place = _calls(state), state["question_at"]
+    if place is not None:
+        del calls[place]
 
     def report(result: ToolMessage) -> None:
         ok, content = result.status != "error", str(result.content)
         send(runtime, wire.CompanionToolResult(result.name or "", ok, content))
 
-    others = AIMessage("", additional_kwargs={CALLS: calls})
-    results = await run_round(others, _tools(state, _options(runtime)), report)
+    results = await run_round(calls, _tools(state, _options(runtime)), report)
     if any(one.content == prompts.tool_error("outcome_unknown") for one in results):
         # The model would only try again.
-        return await _finish(state, runtime, _say(runtime, "outcome_unknown"))
-    if request and question and place is not None:
-        results.insert(place, _told(request, question["id"], "…"))
+        return await _finish(state, runtime, _notice(runtime, "outcome_unknown"))
+    if place is not None:
+        results.insert(place, _result_of_question(state, place, "…"))
     return {"messages": results}
-
-
-def _told(request: dict[str, Any], call_id: str, content: str) -> ToolMessage:
-    """Return what the model is told of a question; the answer replaces the message by its id."""
-    return ToolMessage(content, id=request["hitl_id"], name=forms.ASK_HUMAN, tool_call_id=call_id)
 
 
 def route_after_tools(state: CompanionState) -> Literal["reasoning", "human", "__end__"]:
@@ -323,20 +296,14 @@ async def vision(state: CompanionState, runtime: Companion) -> dict[str, Any]:
     picture = HumanMessage(
         [
             {"type": "text", "text": prompts.text("companion", options.texts, "picture")},
-            {"type": "image_url", "image_url": {"url": state["turn"]["image"]}},
+            {"type": "image_url", "image_url": {"url": state["picture"]}},
         ]
     )
     system = SystemMessage(prompt("companion_vision", {"no_text": no_text}))
     read = str((await ask(model, [system, picture])).content)
-    said = read or _say(runtime, "no_text")
     if state["action"] == "analyze_only" or not extraction.has_text(read, options.texts):
-        return await _finish(state, runtime, said)
+        return await _finish(state, runtime, read or _notice(runtime, "no_text"))
     return {"response": read}
-
-
-def route_after_vision(state: CompanionState) -> Literal["memory_extraction", "__end__"]:
-    """Return whether there is text to find facts in."""
-    return "__end__" if state["status"] == "completed" else "memory_extraction"
 
 
 async def memory_extraction(state: CompanionState, runtime: Companion) -> dict[str, Any]:
@@ -344,10 +311,10 @@ async def memory_extraction(state: CompanionState, runtime: Companion) -> dict[s
     options = _options(runtime)
     model = chat_model(find_model(options.model_id), temperature=wire.READING_TEMPERATURE)
     question = [SystemMessage(prompt("companion_extraction", {})), HumanMessage(state["response"])]
-    answer = await ask(model.with_config(tags=[TAG_NOSTREAM]), question)
+    answer = await ask(model, question, shown=False)
     facts = extraction.read_facts(str(answer.content), options.least_confidence)
     if not facts:
-        return await _finish(state, runtime, _say(runtime, "nothing_found"))
+        return await _finish(state, runtime, _notice(runtime, "nothing_found"))
     form, hitl_id = extraction.memory_form(facts, options.texts), await new_id("hitl")
     request = wire.CompanionHitl(hitl_id, state["session_id"], wire.MEMORY, form)
     return {
@@ -356,86 +323,58 @@ async def memory_extraction(state: CompanionState, runtime: Companion) -> dict[s
     }
 
 
-def route_after_extraction(state: CompanionState) -> Literal["human", "__end__"]:
-    """Return whether there is something to ask the user."""
-    return "__end__" if state["status"] == "completed" else "human"
-
-
 # The user
 
 
 async def human(state: CompanionState, runtime: Companion) -> dict[str, Any]:
     """Wait for the user's answer; tell the model, or remember what was approved."""
-    request = state["hitl_request"]
+    request, place = state["hitl_request"], state["question_at"]
     answer = msgspec.convert(interrupt(request), forms.HumanAnswer)
-    assert request is not None  # noqa: S101 - the edges lead here with a question alone
     form = msgspec.convert(request["form"], forms.Form)
-    if request["kind"] == wire.MEMORY:
-        facts = msgspec.convert(state["facts"], tuple[extraction.Fact, ...])
-        approved = extraction.approved_facts(facts, form, answer)
-        return await _finish(state, runtime, await _remember(state, runtime, approved))
-    asked = _answer(state)
-    place = _asked(asked).question
-    assert place is not None  # noqa: S101 - as above
-    call_id = asked.additional_kwargs[CALLS][place]["id"]
-    return {"messages": [_told(request, call_id, forms.answer_text(form, answer))]}
+    if place is not None:
+        return {"messages": [_result_of_question(state, place, forms.answer_text(form, answer))]}
+    facts = msgspec.convert(state["facts"], tuple[extraction.Fact, ...])
+    approved = extraction.approved_facts(facts, form, answer)
+    return await _finish(state, runtime, await _remember(state, runtime, approved))
 
 
 async def _remember(
     state: CompanionState, runtime: Companion, facts: Sequence[extraction.Fact]
 ) -> str:
-    """Write facts into long-term memory and return what the user is told of it."""
-    where, hitl_id = namespace(_owner(state)), (state["hitl_request"] or {})["hitl_id"]
+    """Write facts into long-term memory and return the texts that were sent of it."""
+    where, hitl_id = namespace(_owner(state)), state["hitl_request"]["hitl_id"]
     known: list[bool] = []
     for number, fact in enumerate(facts, 1):
         one = Memory(f"{hitl_id}-{number}", fact.text, fact.type, state["session_id"])
         known.append(await pauses.known(store_of(runtime).aput, where, one.id, one.value()))
     if not facts:
-        return _say(runtime, "not_remembered")
-    said = _say(runtime, "remembered", count=sum(known)) if any(known) else ""
-    return said if all(known) else said + _say(runtime, "outcome_unknown")
-
-
-def route_after_human(state: CompanionState) -> Literal["reasoning", "__end__"]:
-    """Return what an answer is for: the model goes on with it, or the picture is done."""
-    return "__end__" if state["status"] == "completed" else "reasoning"
+        return _notice(runtime, "not_remembered")
+    reply = _notice(runtime, "remembered", count=sum(known)) if any(known) else ""
+    return reply if all(known) else reply + _notice(runtime, "outcome_unknown")
 
 
 builder = StateGraph(CompanionState, context_schema=Context, input_schema=CompanionInput)
-builder.add_node(initialize)
-builder.add_node(emotion)
-builder.add_node(memory)
-builder.add_node(reasoning)
-builder.add_node(tools)
-builder.add_node(vision)
-builder.add_node(memory_extraction)
-builder.add_node(human)
+for node in (initialize, emotion, memory, reasoning, tools, vision, memory_extraction, human):
+    builder.add_node(node)
 builder.add_edge(START, "initialize")
 builder.add_conditional_edges("initialize", entry_point, ["emotion", "memory", "vision"])
 builder.add_edge(["emotion", "memory"], "reasoning")
 builder.add_conditional_edges("reasoning", route_after_reasoning)
 builder.add_conditional_edges("tools", route_after_tools)
-builder.add_conditional_edges("vision", route_after_vision)
-builder.add_conditional_edges("memory_extraction", route_after_extraction)
-builder.add_conditional_edges("human", route_after_human)
+extract = "memory_extraction"
+builder.add_conditional_edges("vision", unless_done(extract), [extract, END])
+builder.add_conditional_edges(extract, unless_done("human"), ["human", END])
+builder.add_conditional_edges("human", unless_done("reasoning"), ["reasoning", END])
 
 GRAPH = builder.compile(store=CurrentStore())
 
 
-async def _humans_answer(question: dict[str, Any]) -> dict[str, Any]:
-    """Return the user's answer; raises `Paused` while there is none."""
-    given: dict[str, Any] = msgspec.to_builtins(await pauses.answer(question["hitl_id"]))
-    return given
-
-
-_taped = wrap_graph(GRAPH, answer=_humans_answer).with_config(recursion_limit=MOST_STEPS)
-
-
-_events = told(wire.CompanionEvent, wire.CompanionText)
+_taped = wrap_graph(GRAPH, answer=answer_at("hitl_id")).with_config(recursion_limit=MOST_STEPS)
+_events = event_reader(wire.CompanionEvent, wire.CompanionText)
 
 
 def stack(
     request: Request[wire.CompanionRequest, wire.CompanionOptions],
 ) -> AsyncIterator[wire.CompanionEvent]:
     """Run the graph for a request: text is the model's, all other events are the nodes'."""
-    return streamed(_taped, request, ("messages", "custom", "updates"), _events)
+    return streamed(_taped, request, _events)

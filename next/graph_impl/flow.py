@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cache
@@ -12,29 +12,39 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from langchain_core.messages import AIMessage, AIMessageChunk, AnyMessage, BaseMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+    RemoveMessage,
+    ToolMessage,
+)
 from langchain_core.prompts import PromptTemplate
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.prebuilt import ToolNode
 from langgraph.runtime import Runtime
 from langgraph.store.base import BaseStore, Op, Result
-from langgraph.types import StreamMode
 
 from cutover import Request
 from cutover.graph import TapedGraph
+from effects import pauses
+from effects.conversations import Turn
+from effects.models import ModelEntry
 from effects.tools import ToolError, ToolSpec
 from effects.world import current
-from graph_impl.model import CALLS, tool_call
-from rules.prompts import as_texts, default_prompt, tool_error
+from graph_impl.model import tool_call
+from rules.prompts import ToolFault, as_texts, default_prompt, tool_error
 
 Event = TypeVar("Event")
 Options = TypeVar("Options", bound=msgspec.Struct)
 
 log = logging.getLogger(__name__)
 
-PROMPTS = Path(__file__).parent / "prompts"
-"""The prompts of this stack, a template each."""
+# Context and store
 
 
 @dataclass(frozen=True)
@@ -71,9 +81,10 @@ class CurrentStore(BaseStore):
         return current().memory.batch(ops)
 
 
-def send(runtime: Runtime[Context], event: msgspec.Struct) -> None:
-    """Stream an event of the flow, as JSON: custom parts of a graph's stream are no objects."""
-    runtime.stream_writer(msgspec.to_builtins(event))
+# Prompts and messages
+
+PROMPTS = Path(__file__).parent / "prompts"
+"""The prompts of this stack, a template each."""
 
 
 @cache
@@ -92,10 +103,26 @@ def prompt(name: str, parameters: Mapping[str, Any], folder: Path = PROMPTS) -> 
     return template.format(**{one: texts.get(one, "") for one in template.input_variables})
 
 
+def message_of(turn: Turn) -> AnyMessage:
+    """Return a stored turn as a message."""
+    if turn.role == "assistant":
+        return AIMessage(turn.content, id=turn.id)
+    named = f"[{turn.name}]: {turn.content}" if turn.name else turn.content
+    return HumanMessage(named, id=turn.id)
+
+
+def replacing(turns: Iterable[Turn]) -> list[BaseMessage]:
+    """Return an update of `messages` that has stored turns stand for all that a thread holds."""
+    return [RemoveMessage(REMOVE_ALL_MESSAGES), *map(message_of, turns)]
+
+
+# Tools
+
+
 def langchain_tools(
-    names: Sequence[str], *, user_id: str = "", session_id: str = ""
+    entry: ModelEntry, *, enabled: bool, user_id: str = "", session_id: str = ""
 ) -> list[BaseTool]:
-    """Return tools as LangChain takes them, for one user."""
+    """Return the tools that a model is offered for one user, as LangChain takes them."""
 
     def made(spec: ToolSpec) -> BaseTool:
         async def call(**arguments: Any) -> str:
@@ -114,84 +141,99 @@ def langchain_tools(
             handle_tool_error=True,
         )
 
-    return [made(current().tools.spec(name)) for name in names]
-
-
-Report = Callable[[ToolMessage], None]
-"""Takes the result of a call, in the order of the calls, once those before it are in."""
+    tools = current().tools
+    return [made(tools.spec(name)) for name in tools.names] if enabled and entry.tools else []
 
 
 async def run_round(
-    answer: AnyMessage, tools: Sequence[BaseTool], report: Report
+    calls: Sequence[dict[str, str]],
+    tools: Sequence[BaseTool],
+    report: Callable[[ToolMessage], None] | None = None,
 ) -> list[AnyMessage]:
-    """Run the tool calls of an answer at the same time and return their messages, in order."""
-    assert isinstance(answer, AIMessage)  # noqa: S101 - the edge leads here from one alone
+    """Run an answer's tool calls at the same time and return their messages, in order.
+
+    `report` takes the result of a call in that order, too, once those before it are in.
+    """
     node, known = ToolNode(tools), {one.name for one in tools}
-    calls = answer.additional_kwargs[CALLS]
-    results: dict[int, ToolMessage] = {}
-    reported = 0
 
-    async def run(place: int, call: dict[str, str]) -> None:
-        nonlocal reported
-        results[place] = await _result(node, known, call)
-        while reported in results:
-            report(results[reported])
-            reported += 1
+    def refused(call: dict[str, str], code: ToolFault) -> ToolMessage:
+        content, name = tool_error(code), call["name"]
+        return ToolMessage(content, name=name, tool_call_id=call["id"], status="error")
 
+    async def run(call: dict[str, str]) -> ToolMessage:
+        if call["name"] not in known:
+            return refused(call, "unknown_tool")
+        if (parsed := tool_call(call)) is None:
+            return refused(call, "bad_arguments")
+        result: ToolMessage = (await node.ainvoke([parsed]))["messages"][0]
+        return result
+
+    results: list[AnyMessage] = []
     async with asyncio.TaskGroup() as group:
-        for place, call in enumerate(calls):
-            group.create_task(run(place, call))
-    return [results[place] for place in range(len(calls))]
+        for task in [group.create_task(run(call)) for call in calls]:
+            results.append(result := await task)
+            if report is not None:
+                report(result)
+    return results
 
 
-async def _result(node: ToolNode, known: set[str], call: dict[str, str]) -> ToolMessage:
-    parsed = tool_call(call)
-    if call["name"] not in known:
-        return _refused(call, tool_error("unknown_tool"))
-    if parsed is None:
-        return _refused(call, tool_error("bad_arguments"))
-    result: ToolMessage = (await node.ainvoke([parsed]))["messages"][0]
-    return result
+# The stream of a request
 
 
-def _refused(call: dict[str, str], content: str) -> ToolMessage:
-    return ToolMessage(content, name=call["name"], tool_call_id=call["id"], status="error")
+def send(runtime: Runtime[Context], event: msgspec.Struct) -> None:
+    """Stream an event of the flow, as JSON: custom parts of a graph's stream are no objects."""
+    runtime.stream_writer(msgspec.to_builtins(event))
 
 
-def told(events: Any, text: Callable[[str], Any]) -> Callable[[Any], Iterator[Any]]:
+def event_reader(
+    events: Any, text: Callable[[str], Any] | None = None
+) -> Callable[[Any], Iterable[Any]]:
     """Return what makes a flow's `events`, a union, of what its graph streams.
 
     `text` makes the event of a piece of the model's text; all else was sent as an event.
     """
 
-    def found(part: Any) -> Iterator[Any]:
+    def read(part: Any) -> Iterable[Any]:
         if not isinstance(part, BaseMessage):
-            yield msgspec.convert(part, events)
-        elif isinstance(part, AIMessageChunk) and part.content:
-            yield text(str(part.content))
+            return [msgspec.convert(part, events)]
+        if text is None or not isinstance(part, AIMessageChunk) or not part.content:
+            return []
+        return [text(str(part.content))]
 
-    return found
+    return read
+
+
+def answer_at(key: str) -> Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]:
+    """Return what answers a graph's questions, whose ids stand at `key`.
+
+    It raises `Paused` while a person has not decided.
+    """
+
+    async def answer(question: dict[str, Any]) -> dict[str, Any]:
+        decision: dict[str, Any] = msgspec.to_builtins(await pauses.answer(question[key]))
+        return decision
+
+    return answer
 
 
 async def streamed(
     graph: TapedGraph,
     request: Request[Any, Any],
-    modes: Sequence[StreamMode],
     events: Callable[[Any], Iterable[Event]],
     *,
     given: dict[str, Any] | None = None,
-    config: RunnableConfig | None = None,
+    config: Callable[[Any], Awaitable[RunnableConfig]] | None = None,
 ) -> AsyncGenerator[Event, None]:
     """Run a graph for a request, and yield the events of what it streams.
 
     `events` takes a message, what a node writes, or the value of an interrupt. `given` is the
-    graph's input where it is not the body.
+    graph's input where it is not the body, `config` makes what LangGraph runs it with.
     """
     stream = graph.astream(
         given or msgspec.to_builtins(request.body),
-        config,
+        None if config is None else await config(request),
         context=Context(msgspec.to_builtins(request.options)),
-        stream_mode=modes,
+        stream_mode=["messages", "custom", "updates"],
     )
     async with aclosing(stream) as parts:
         async for mode, part in parts:
@@ -199,7 +241,7 @@ async def streamed(
                 case "messages":
                     found = part[:1]
                 case "updates":
-                    found = [asked.value for asked in part.get("__interrupt__", ())]
+                    found = [interrupt.value for interrupt in part.get("__interrupt__", ())]
                 case _:
                     found = [part]
             for one in found:

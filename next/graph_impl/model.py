@@ -14,12 +14,21 @@ from langchain_core.messages.ai import UsageMetadata
 from langchain_core.messages.tool import ToolCall, ToolCallChunk
 from langchain_core.outputs import ChatGenerationChunk
 from langchain_core.runnables import Runnable
+from langchain_core.tools import BaseTool
 from langchain_openai import ChatOpenAI
+from langgraph.constants import TAG_NOSTREAM
 
 from cutover import StackFailed, TapeTransport
 from effects.models import RETRIES, ModelEntry, Models
 from effects.world import current
-from rules.models import CALL_FIELDS, MESSAGE_FIELDS, REASONING, WORDLESS_REASONS, check_chunk
+from rules.models import (
+    CALL_FIELDS,
+    MESSAGE_FIELDS,
+    REASONING,
+    WORDLESS_REASONS,
+    check_chunk,
+    runs_tools,
+)
 
 log = logging.getLogger(__name__)
 
@@ -91,27 +100,27 @@ class _Places:
 
     def __init__(self) -> None:
         self._ids: list[str] = []
-        self._named: list[bool] = []
+        self._named: set[int] = set()
         self._last_at: dict[int, int] = {}
 
     def of(self, piece: ToolCallChunk) -> int:
         """Return the number of the call that a piece belongs to."""
+        call_id, named = piece.get("id") or "", bool(piece.get("name"))
         index = piece["index"] if isinstance(piece["index"], int) else None
-        place = self._known(piece.get("id") or "", index, bool(piece.get("name")))
-        if place is None:
+        if call_id:
+            place = self._ids.index(call_id) if call_id in self._ids else -1
+        else:
+            place = len(self._ids) - 1 if index is None else self._last_at.get(index, -1)
+            if named and place in self._named:
+                place = -1
+        if place < 0:
             place = len(self._ids)
-            self._ids.append(piece.get("id") or "")
-            self._named.append(False)
-        self._named[place] = self._named[place] or bool(piece.get("name"))
+            self._ids.append(call_id)
+        if named:
+            self._named.add(place)
         if index is not None:
             self._last_at[index] = place
         return place
-
-    def _known(self, call_id: str, index: int | None, named: bool) -> int | None:  # noqa: FBT001
-        if call_id:
-            return self._ids.index(call_id) if call_id in self._ids else None
-        place = len(self._ids) - 1 if index is None else self._last_at.get(index, -1)
-        return None if place < 0 or (named and self._named[place]) else place
 
 
 def _opaque(delta: dict[str, Any]) -> dict[str, Any]:
@@ -183,19 +192,29 @@ def chat_model(entry: ModelEntry, **parameters: Any) -> ReasoningChat:
 
 
 async def ask(
-    model: Runnable[Any, Any], question: Sequence[BaseMessage], heard: list[str] | None = None
+    model: ReasoningChat,
+    question: Sequence[BaseMessage],
+    tools: Sequence[BaseTool] = (),
+    *,
+    last: bool = False,
+    shown: bool = True,
+    heard: list[str] | None = None,
 ) -> AIMessage:
-    """Return the model's answer; LangGraph streams its pieces in mode `messages`.
+    """Return the model's answer; where it is `shown`, LangGraph streams its pieces.
 
-    Its tool calls are what the model wrote: LangChain closes the brackets of arguments that were
-    cut, such calls are none here. Raises `StackFailed` for an answer that broke off, or that holds
-    nothing that is understood, and the errors of the OpenAI SDK; `heard` then has what was said.
+    In the `last` round no tool may be called. The answer's tool calls are what the model wrote:
+    LangChain closes the brackets of arguments that were cut, such calls are none here. Raises
+    `StackFailed` for an answer that broke off, or that holds nothing that is understood, and the
+    errors of the OpenAI SDK; `heard` then has what was said.
     """
+    bound: Runnable[Any, Any] = model
+    if tools:
+        bound = model.bind_tools(tools, tool_choice="none" if last else "auto")
     answer: AIMessageChunk | None = None
     counted: UsageMetadata | None = None
     metadata: dict[str, Any] = {}
     try:
-        async for chunk in model.astream(question):
+        async for chunk in bound.astream(question, None if shown else {"tags": [TAG_NOSTREAM]}):
             counted = chunk.usage_metadata or counted
             metadata |= {key: one for key, one in chunk.response_metadata.items() if one}
             answer = chunk if answer is None else answer + chunk
@@ -203,35 +222,37 @@ async def ask(
                 heard.append(str(chunk.content))
     except ValueError as error:  # a chunk that is no JSON, or none at all
         raise StackFailed(code="model_error", blame="world", detail=str(error)) from error
-    if answer is None:
-        raise StackFailed(code="model_empty", blame="world")
     # Where the tokens so far come with each chunk, LangChain adds them up; finish reasons, too.
-    update = {"usage_metadata": counted, "response_metadata": metadata}
-    return _checked(answer.model_copy(update=update))
-
-
-def _checked(answer: AIMessageChunk) -> AIMessage:
-    finish = answer.response_metadata.get("finish_reason", "")
-    if not finish:
+    finish = metadata.get("finish_reason", "")
+    if answer is not None and not finish:
         raise StackFailed(code="model_truncated", blame="world")
-    pieces = answer.tool_call_chunks
-    reasoning = answer.additional_kwargs.get(REASONING_TEXT)
-    if not (answer.content or pieces or reasoning or finish in WORDLESS_REASONS):
+    words = answer and (
+        answer.content or answer.tool_call_chunks or answer.additional_kwargs.get(REASONING_TEXT)
+    )
+    if answer is None or not (words or finish in WORDLESS_REASONS):
         raise StackFailed(code="model_empty", blame="world")
+    pieces = sorted(answer.tool_call_chunks, key=lambda one: one["index"] or 0)
     if pieces and finish != "tool_calls":
         log.warning("calls=%d not run finish=%s", len(pieces), finish)
     calls = [
         {"id": piece["id"] or "", "name": piece["name"] or "", "arguments": piece["args"] or ""}
-        for piece in sorted(pieces, key=lambda one: one["index"] or 0)
+        for piece in pieces
     ]
     return AIMessage(
         answer.content,
         id=answer.id,
         additional_kwargs={**answer.additional_kwargs, CALLS: calls},
-        response_metadata=answer.response_metadata,
-        usage_metadata=answer.usage_metadata,
+        response_metadata=metadata,
+        usage_metadata=counted,
         tool_calls=[call for call in map(tool_call, calls) if call is not None],
     )
+
+
+def calls_to_run(answer: AIMessage, *, last: bool) -> list[dict[str, str]]:
+    """Return the calls of an answer that run: in the last round, and of one cut short, none."""
+    calls: list[dict[str, str]] = answer.additional_kwargs[CALLS]
+    finish = answer.response_metadata["finish_reason"]
+    return calls if not last and runs_tools(finish, len(calls)) else []
 
 
 def tool_call(call: dict[str, str]) -> ToolCall | None:

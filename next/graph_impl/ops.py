@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from typing import Any, Final, Literal
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Literal
 
 import msgspec
-from langchain_core.messages import (
-    AIMessage,
-    AnyMessage,
-    HumanMessage,
-    RemoveMessage,
-    SystemMessage,
-)
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langgraph.graph import END, START, MessagesState, StateGraph
-from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.runtime import Runtime
 from langgraph.types import interrupt
 from typing_extensions import TypedDict
@@ -25,7 +18,16 @@ from effects.conversations import Turn
 from effects.workers import Progress, Result, audit
 from effects.workers.audit import AuditEntry
 from effects.world import current, new_id, read_clock
-from graph_impl.flow import Context, options_of, prompt, send, streamed
+from graph_impl.flow import (
+    Context,
+    answer_at,
+    event_reader,
+    options_of,
+    prompt,
+    replacing,
+    send,
+    streamed,
+)
 from graph_impl.model import ask, chat_model, find_model
 from rules import intents, risk
 from rules.flows import ops as wire
@@ -43,9 +45,14 @@ class OpsInput(TypedDict, total=False):
 
 
 class OpsState(OpsInput, MessagesState, total=False):
-    """The state of the loop; `messages` are the session's, and the turn's steps and results."""
+    """The state of the loop; `messages` are the session's, and the turn's steps and results.
+
+    `items` are what "the first one" refers to, `error_message` is the code of a turn that failed.
+    """
 
     turn: dict[str, Any]
+    reply_id: str
+    items: Sequence[str]
     iteration: int
     preprocessed: dict[str, Any]
     current_instruction: dict[str, Any]
@@ -57,21 +64,8 @@ class OpsState(OpsInput, MessagesState, total=False):
     approval_granted: bool
     approved_by: str
     task_completed: bool
-    is_error: bool
     final_message: str
     error_message: str
-
-
-FRESH: Final[dict[str, Any]] = {
-    "messages": [RemoveMessage(REMOVE_ALL_MESSAGES)],
-    "iteration": 0,
-    "worker_result": {},
-    "task_completed": False,
-    "is_error": False,
-    "final_message": "",
-    "error_message": "",
-}
-"""What every turn begins with, also on a thread that a saver has kept."""
 
 
 def _options(runtime: Runtime[Context]) -> wire.OpsOptions:
@@ -82,54 +76,48 @@ def _instruction(state: OpsState) -> risk.Instruction:
     return msgspec.convert(state["current_instruction"], risk.Instruction)
 
 
-def _named(state: OpsState) -> dict[str, Any]:
-    """Return what names the instruction in events, texts and the audit log."""
-    return {one: state["current_instruction"][one] for one in ("worker", "action")}
+def _text(state: OpsState, runtime: Runtime[Context], name: str, **values: object) -> str:
+    """Return a fixed text about the instruction."""
+    step = state["current_instruction"]
+    texts, about = _options(runtime).texts, {one: step[one] for one in ("worker", "action")}
+    return text("ops", texts, name, **about, **values)
 
 
 async def preprocess(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Read the session, store the message, and see what it asks for as far as rules can tell."""
-    session = state["session_id"]
-    started_at = await read_clock()
-    asked, answered = await new_id("message"), await new_id("message")
+    now, turn_id, reply_id = await read_clock(), await new_id("message"), await new_id("message")
+    session, content = state["session_id"], state["user_input"]
     earlier = await conversations.history("ops", session, HISTORY)
-    last = next((one for one in reversed(earlier) if one.role == "assistant"), None)
-    items = last.data.get("items", []) if last is not None else []
-    found = intents.preprocess(state["user_input"], items)
-    message = Turn(
-        id=asked,
-        flow="ops",
-        chat_id=session,
-        role="user",
-        content=state["user_input"],
-        at=started_at,
-    )
-    await conversations.add(message)
-    budget = _options(runtime).history_tokens
-    shown = window(earlier, budget)
+    turn = Turn(id=turn_id, flow="ops", chat_id=session, role="user", content=content, at=now)
+    await conversations.add(turn)
+    replies = [one.data for one in earlier if one.role == "assistant"]
+    items = replies[-1].get("items", []) if replies else []
+    found = intents.preprocess(content, items)
+    shown = window(earlier, _options(runtime).history_tokens)
     return {
-        **FRESH,
-        "turn": {"id": asked, "reply_id": answered, "at": started_at, "items": items},
+        "turn": msgspec.to_builtins(turn),
+        "reply_id": reply_id,
+        "items": items,
         "preprocessed": msgspec.to_builtins(found) | {"certain": found.certain},
-        "messages": [*FRESH["messages"], *map(_message, shown), HumanMessage(found.text)],
+        "messages": [*replacing(shown), HumanMessage(found.text)],
+        "iteration": 0,
+        "worker_result": {},
+        "task_completed": False,
+        "final_message": "",
+        "error_message": "",
     }
-
-
-def _message(turn: Turn) -> AnyMessage:
-    kind = AIMessage if turn.role == "assistant" else HumanMessage
-    return kind(turn.content)
 
 
 async def reason(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Decide on the next instruction, or that there is none; the model is asked unless certain."""
     step = state["iteration"] + 1
-    certain = step == 1 and state["preprocessed"]["certain"]
-    if certain:
+    if step == 1 and state["preprocessed"]["certain"]:
         return {"iteration": step, "current_instruction": state["preprocessed"]["instruction"]}
     options = _options(runtime)
     model = chat_model(find_model(options.model_id), temperature=options.temperature)
     system = prompt("ops_system", {"workers": risk.worker_lines()})
-    answer = str((await ask(model, [SystemMessage(system), *state["messages"]])).content)
+    question = [SystemMessage(system), *state["messages"]]
+    answer = str((await ask(model, question, shown=False)).content)
     match risk.read_decision(answer):
         case risk.Finish(message):
             return {"task_completed": True, "final_message": message}
@@ -186,31 +174,27 @@ def route_after_approve(state: OpsState) -> Literal["execute", "error"]:
 
 async def execute(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Have the worker carry the instruction out, and log how it ended."""
-    name, texts = _named(state), _options(runtime).texts
+    instruction = _instruction(state)
     if state["fault"] is not None:
-        message = text("ops", texts, "failed", code=state["fault"], **name)
-        result = Result(ok=False, message=message)
+        result = Result(ok=False, message=_text(state, runtime, "failed", code=state["fault"]))
     else:
-        result = await _carried_out(state, runtime)
+        result = await _carry_out(instruction, runtime)
         if result.unknown:
-            unknown = text("ops", texts, "outcome_unknown", **name)
+            unknown = _text(state, runtime, "outcome_unknown")
             result = msgspec.structs.replace(result, message=unknown)
-        what = "outcome_unknown" if result.unknown else "executed"
-        ok = None if result.unknown else result.ok
+        what, ok = ("outcome_unknown", None) if result.unknown else ("executed", result.ok)
         await _log(state, what, state["approved_by"], ok=ok, message=result.message)
-    send(runtime, wire.OpsResult(ok=result.ok, message=result.message, **name))
-    told = risk.result_message(result.message, result.data, ok=result.ok)
+    send(runtime, wire.OpsResult(instruction.worker, instruction.action, result.ok, result.message))
+    answer = risk.result_message(result.message, result.data, ok=result.ok)
     return {
         "worker_result": msgspec.to_builtins(result),
-        "messages": [
-            AIMessage(risk.instruction_message(_instruction(state))),
-            HumanMessage(told),
-        ],
+        "items": intents.items_of(result.data) or state["items"],
+        "messages": [AIMessage(risk.instruction_message(instruction)), HumanMessage(answer)],
     }
 
 
-async def _carried_out(state: OpsState, runtime: Runtime[Context]) -> Result:
-    instruction, result = _instruction(state), Result(ok=False, message="")
+async def _carry_out(instruction: risk.Instruction, runtime: Runtime[Context]) -> Result:
+    result = Result(ok=False, message="")
     reports = current().workers.run(instruction.worker, instruction.action, instruction.args)
     async for report in reports:
         match report:
@@ -235,62 +219,55 @@ async def _log(state: OpsState, what: Any, who: str, **outcome: Any) -> None:
 
 async def check(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
     """See whether the task is done; if so, store and send the reply."""
-    result, step = state["worker_result"], state["iteration"]
-    items = list(intents.items_of(result.get("data")) or state["turn"]["items"])
-    turn = state["turn"] | {"items": items}
-    done, reply = state["task_completed"], state["final_message"]
-    if not done:
-        certain = step == 1 and state["preprocessed"]["certain"]
-        ok, unknown, reply = result["ok"], result["unknown"], result["message"]
-        limit = state.get("max_iterations") or _options(runtime).max_iterations
-        following = risk.after_step(step, limit, certain=certain, ok=ok, unknown=unknown)
+    reply, following = state["final_message"], "end"
+    if not state["task_completed"]:
+        result, step = state["worker_result"], state["iteration"]
+        reply, unknown = result["message"], result["unknown"]
+        following = risk.after_step(
+            step,
+            state.get("max_iterations") or _options(runtime).max_iterations,
+            certain=step == 1 and state["preprocessed"]["certain"],
+            ok=result["ok"],
+            unknown=unknown,
+        )
         if following == "error":
             code = "outcome_unknown" if unknown else "too_many_iterations"
-            return {"turn": turn, "is_error": True, "error_message": code, "final_message": reply}
-        done = following == "end"
-    if done:
-        reply = reply or text("ops", _options(runtime).texts, "completed")
-        await _keep(state | {"turn": turn}, reply)
-        send(runtime, wire.OpsFinal(reply))
-        send(runtime, wire.OpsDone("completed"))
-    return {"turn": turn, "task_completed": done, "final_message": reply if done else ""}
+            return {"error_message": code, "final_message": reply}
+    if following == "reason":
+        return {}
+    reply = await _keep(state, runtime, reply)
+    send(runtime, wire.OpsFinal(reply))
+    send(runtime, wire.OpsDone("completed"))
+    return {"task_completed": True, "final_message": reply}
 
 
 def route_after_check(state: OpsState) -> Literal["reason", "error", "__end__"]:
     """Return what follows a step."""
-    if state["is_error"]:
+    if state["error_message"]:
         return "error"
     return "__end__" if state["task_completed"] else "reason"
 
 
 async def error(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
     """End a turn that was rejected, or that broke off."""
-    texts = _options(runtime).texts
-    if state["is_error"]:
-        reply = state["final_message"] or text("ops", texts, "completed")
-        await _keep(state, reply)
-        send(runtime, wire.OpsError(state["error_message"]))
+    if code := state["error_message"]:
+        await _keep(state, runtime, state["final_message"])
+        send(runtime, wire.OpsError(code))
         send(runtime, wire.OpsDone("failed"))
         return {}
-    reply = text("ops", texts, "rejected", **_named(state))
-    await _keep(state, reply)
+    reply = await _keep(state, runtime, _text(state, runtime, "rejected"))
     send(runtime, wire.OpsFinal(reply))
     send(runtime, wire.OpsDone("rejected"))
     return {"final_message": reply}
 
 
-async def _keep(state: OpsState, content: str) -> None:
-    turn = state["turn"]
-    reply = Turn(
-        id=turn["reply_id"],
-        flow="ops",
-        chat_id=state["session_id"],
-        role="assistant",
-        content=content,
-        at=turn["at"],
-        data={"iteration": state["iteration"], "items": turn["items"]},
-    )
-    await pauses.idempotent(conversations.add, reply)
+async def _keep(state: OpsState, runtime: Runtime[Context], reply: str) -> str:
+    """Store the reply, with what the next turn may refer to, and return it."""
+    reply = reply or text("ops", _options(runtime).texts, "completed")
+    data = {"iteration": state["iteration"], "items": list(state["items"])}
+    turn = state["turn"] | {"id": state["reply_id"], "role": "assistant", "content": reply}
+    await pauses.idempotent(conversations.add, Turn(**turn | {"data": data}))
+    return reply
 
 
 builder = StateGraph(OpsState, context_schema=Context, input_schema=OpsInput)
@@ -309,13 +286,8 @@ builder.add_edge("error", END)
 GRAPH = builder.compile()
 
 
-async def _answer(question: dict[str, Any]) -> dict[str, Any]:
-    """Return a person's decision; raises `Paused` while there is none."""
-    decision: dict[str, Any] = msgspec.to_builtins(await pauses.answer(question["approval_id"]))
-    return decision
-
-
-_taped = wrap_graph(GRAPH, answer=_answer)
+_taped = wrap_graph(GRAPH, answer=answer_at("approval_id"))
+_events = event_reader(wire.OpsEvent)
 
 
 def stack(request: Request[wire.OpsRequest, wire.OpsOptions]) -> AsyncIterator[wire.OpsEvent]:
@@ -323,8 +295,4 @@ def stack(request: Request[wire.OpsRequest, wire.OpsOptions]) -> AsyncIterator[w
     body = request.body
     limit = body.max_iterations or request.options.max_iterations
     given = {"user_input": body.input, "session_id": body.session_id, "max_iterations": limit}
-    return streamed(_taped, request, ("custom", "updates"), _events, given=given)
-
-
-def _events(part: Any) -> Iterator[wire.OpsEvent]:
-    yield msgspec.convert(part, wire.OpsEvent)
+    return streamed(_taped, request, _events, given=given)

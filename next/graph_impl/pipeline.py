@@ -6,17 +6,15 @@ import logging
 import operator
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import openai
 from langchain_core.messages import (
-    AIMessage,
     AnyMessage,
     HumanMessage,
     SystemMessage,
 )
-from langgraph.constants import TAG_NOSTREAM
 from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Overwrite
@@ -33,12 +31,13 @@ from effects.world import new_id, read_clock
 from graph_impl.flow import (
     Context,
     CurrentStore,
+    event_reader,
+    message_of,
     options_of,
     prompt,
     send,
     store_of,
     streamed,
-    told,
 )
 from graph_impl.model import ask, chat_model, find_model
 from rules import extraction, intents, prompts
@@ -63,7 +62,7 @@ class PipelineState(PipelineInput, total=False):
 
     current_input: str
     end_intent: bool
-    history: list[dict[str, Any]]
+    history: list[AnyMessage]
     token_info: dict[str, Any]
     involves_memory: bool
     retrieved_memories: list[dict[str, Any]]
@@ -73,9 +72,6 @@ class PipelineState(PipelineInput, total=False):
 
 
 Pipeline = Runtime[Context]
-
-FRESH: Final[dict[str, Any]] = {"retrieved_memories": [], "errors": Overwrite([])}
-"""What every turn begins with, also on a thread that a saver has kept."""
 
 
 def _options(runtime: Pipeline) -> wire.PipelineOptions:
@@ -97,23 +93,25 @@ def _recorded(node: str, error: Exception) -> dict[str, Any]:
 async def input_processor(state: PipelineState) -> dict[str, Any]:
     """Trim the message and detect the wish to end."""
     trimmed = state["message"].strip()
-    ends = intents.wishes_to_end(trimmed)
-    return {**FRESH, "current_input": trimmed, "end_intent": ends}
+    return {
+        "current_input": trimmed,
+        "end_intent": intents.wishes_to_end(trimmed),
+        "retrieved_memories": [],
+        "errors": Overwrite([]),
+    }
 
 
 async def token_monitor(state: PipelineState, runtime: Pipeline) -> dict[str, Any]:
     """Count tokens, decide what follows from them, and compress the history."""
     options = _options(runtime)
-    empty = wire.TokenInfo(0, options.token_limit, "continue")
     try:
         turns = await conversations.history("pipeline", state["session_id"], HISTORY)
     except CAUGHT as error:
-        return _recorded("token_monitor", error) | {
-            "token_info": msgspec.to_builtins(empty),
-            "history": [],
-        }
-    said = [*(turn.content for turn in turns), state["current_input"]]
-    sizes, exact = zip(*(tokens(one, options.model_id) for one in said), strict=True)
+        empty = wire.TokenInfo(0, options.token_limit, "continue")
+        failed = _recorded("token_monitor", error)
+        return failed | {"token_info": msgspec.to_builtins(empty), "history": []}
+    texts = [*(turn.content for turn in turns), state["current_input"]]
+    sizes, exact = zip(*(tokens(one, options.model_id) for one in texts), strict=True)
     info = wire.TokenInfo(
         sum(sizes),
         options.token_limit,
@@ -123,17 +121,16 @@ async def token_monitor(state: PipelineState, runtime: Pipeline) -> dict[str, An
     kept = turns[wire.turns_to_drop(sizes, options.token_limit) :]
     return {
         "token_info": msgspec.to_builtins(info),
-        "history": [msgspec.to_builtins(turn) for turn in kept],
+        "history": list(map(message_of, kept)),
     }
 
 
 async def memory_check(state: PipelineState, runtime: Pipeline) -> dict[str, Any]:
     """Ask the model whether memories are needed; its answer is not shown."""
-    asked = prompt("pipeline_memory_check", {"message": state["current_input"]})
+    question = prompt("pipeline_memory_check", {"message": state["current_input"]})
     try:
         model = chat_model(find_model(_options(runtime).model_id), temperature=0.1, max_tokens=10)
-        quiet = model.with_config(tags=[TAG_NOSTREAM])
-        answer = await ask(quiet, [HumanMessage(asked)])
+        answer = await ask(model, [HumanMessage(question)], shown=False)
     except CAUGHT as error:
         return _recorded("memory_check", error) | {"involves_memory": False}
     return {"involves_memory": intents.needs_memory(str(answer.content))}
@@ -164,20 +161,13 @@ async def context_builder(state: PipelineState, runtime: Pipeline) -> dict[str, 
     options, other = _options(runtime), state.get("interlocutor")
     found = [one["text"] for one in state["retrieved_memories"]]
     pair = (other["name"], other["relation"]) if other else None
-    system = prompt(
-        "pipeline_system",
-        {
-            "system_prompt": options.system_prompt,
-            "speakers": prompts.speakers(options.texts, state.get("user_name"), pair),
-            "memories": prompts.memories_paragraph("pipeline", options.texts, found),
-        },
-    )
-    earlier = [
-        AIMessage(turn["content"]) if turn["role"] == "assistant" else HumanMessage(turn["content"])
-        for turn in state["history"]
-    ]
-    shown = [SystemMessage(system), *earlier, HumanMessage(state["current_input"])]
-    return {"context_messages": shown}
+    parameters = {
+        "system_prompt": options.system_prompt,
+        "speakers": prompts.speakers(options.texts, state.get("user_name"), pair),
+        "memories": prompts.memories_paragraph("pipeline", options.texts, found),
+    }
+    system = SystemMessage(prompt("pipeline_system", parameters))
+    return {"context_messages": [system, *state["history"], HumanMessage(state["current_input"])]}
 
 
 async def response_generator(state: PipelineState, runtime: Pipeline) -> dict[str, Any]:
@@ -185,7 +175,7 @@ async def response_generator(state: PipelineState, runtime: Pipeline) -> dict[st
     options, heard = _options(runtime), list[str]()
     try:
         model = chat_model(find_model(options.model_id), temperature=options.temperature)
-        answer = await ask(model, state["context_messages"], heard)
+        answer = await ask(model, state["context_messages"], heard=heard)
         if not answer.content:  # filtered, or nothing but reasoning
             raise StackFailed(code="model_empty", blame="world")
     except CAUGHT as error:
@@ -197,26 +187,26 @@ async def response_generator(state: PipelineState, runtime: Pipeline) -> dict[st
 
 async def token_response(state: PipelineState, runtime: Pipeline) -> dict[str, Any]:
     """Append what the token monitor calls for."""
-    said, action = state["generated_response"], state["token_info"]["action"]
-    if said is None or action == "continue":
+    reply, action = state["generated_response"], state["token_info"]["action"]
+    if reply is None or action == "continue":
         return {}
     notice = prompts.text("pipeline", _options(runtime).texts, action)
     send(runtime, wire.PipelineToken(notice))
-    return {"generated_response": said + notice}
+    return {"generated_response": reply + notice}
 
 
 async def output_formatter(state: PipelineState, runtime: Pipeline) -> dict[str, Any]:
     """Store the turns and format the reply for the client."""
-    said, failed = state["generated_response"], dict[str, Any]()
-    if said is not None:
+    reply, failed = state["generated_response"], dict[str, Any]()
+    if reply is not None:
         try:
-            await _remember(state, said)
+            await _remember(state, reply)
         except CAUGHT as error:
             failed = _recorded("output_formatter", error)
     errors = [*state["errors"], *failed.get("errors", [])]
     message = wire.PipelineMessage(
-        success=said is not None,
-        message=said,
+        success=reply is not None,
+        message=reply,
         token_info=msgspec.convert(state["token_info"], wire.TokenInfo),
         end_intent=state["end_intent"],
         memories=tuple(one["id"] for one in state["retrieved_memories"]),
@@ -226,18 +216,12 @@ async def output_formatter(state: PipelineState, runtime: Pipeline) -> dict[str,
     return failed
 
 
-async def _remember(state: PipelineState, said: str) -> None:
-    now = await read_clock()
-    owner: dict[str, Any] = {
-        "flow": "pipeline",
-        "chat_id": state["session_id"],
-        "user_id": state["user_id"],
-        "at": now,
-    }
-    asked = await new_id("message")
-    await conversations.add(Turn(id=asked, role="user", content=state["current_input"], **owner))
-    replied = await new_id("message")
-    await conversations.add(Turn(id=replied, role="assistant", content=said, **owner))
+async def _remember(state: PipelineState, reply: str) -> None:
+    session: dict[str, Any] = {"chat_id": state["session_id"], "user_id": state["user_id"]}
+    session |= {"flow": "pipeline", "at": await read_clock()}
+    for role, content in (("user", state["current_input"]), ("assistant", reply)):
+        turn = session | {"id": await new_id("message"), "role": role, "content": content}
+        await conversations.add(Turn(**turn))
 
 
 builder = StateGraph(PipelineState, context_schema=Context, input_schema=PipelineInput)
@@ -255,14 +239,14 @@ GRAPH = builder.compile(store=CurrentStore())
 
 
 _taped = wrap_graph(GRAPH)
-_events = told(wire.PipelineEvent, wire.PipelineToken)
+_events = event_reader(wire.PipelineEvent, wire.PipelineToken)
 
 
 async def stack(
     request: Request[wire.PipelineRequest, wire.PipelineOptions],
 ) -> AsyncIterator[wire.PipelineEvent]:
     """Run the graph for a request, and return the flow's events of what it streams."""
-    stream = streamed(_taped, request, ("messages", "custom"), _events)
+    stream = streamed(_taped, request, _events)
     async with aclosing(stream) as events:
         async for event in events:
             yield event

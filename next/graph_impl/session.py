@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import msgspec
 import openai
@@ -17,14 +16,11 @@ from langchain_core.messages import (
     AIMessage,
     AnyMessage,
     HumanMessage,
-    RemoveMessage,
     SystemMessage,
     get_buffer_string,
 )
 from langchain_core.runnables import RunnableConfig
-from langgraph.constants import TAG_NOSTREAM
 from langgraph.graph import END, START, MessagesState, StateGraph
-from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.runtime import Runtime
 from langgraph.store.base import BaseStore
 from typing_extensions import TypedDict
@@ -33,24 +29,25 @@ from cutover import EffectFailed, Refused, Request, StackFailed, wrap_graph
 from effects import conversations
 from effects.conversations import Turn
 from effects.memory import Memory, memories, namespace, readings
-from effects.models import ModelEntry
 from effects.world import current, new_id, read_clock
 from graph_impl.flow import (
     Context,
     CurrentStore,
+    event_reader,
     langchain_tools,
+    message_of,
     options_of,
     prompt,
+    replacing,
     run_round,
     send,
     store_of,
     streamed,
-    told,
 )
-from graph_impl.model import CALLS, ask, chat_model, find_model, usage
+from graph_impl.model import CALLS, ask, calls_to_run, chat_model, find_model, usage
 from rules import extraction
 from rules.flows import session as wire
-from rules.models import HISTORY, MOST_ITERATIONS, runs_tools, window
+from rules.models import HISTORY, MOST_ITERATIONS, window
 from rules.prompts import memories_paragraph
 
 log = logging.getLogger(__name__)
@@ -76,27 +73,9 @@ class SessionState(SessionInput, MessagesState, total=False):
     recalled_memories: list[dict[str, Any]]
 
 
-FRESH: Final[dict[str, Any]] = {
-    "messages": [RemoveMessage(REMOVE_ALL_MESSAGES)],
-    "rounds": [],
-    "iteration": 0,
-    "total_tokens": 0,
-}
-"""What every turn begins with, also on a thread that a saver has kept."""
-
-
 def _thread_id(runtime: Runtime[Context]) -> str:
     info = runtime.execution_info
     return (info and info.thread_id) or ""
-
-
-def _message(turn: Turn) -> AnyMessage:
-    kind = HumanMessage if turn.role == "user" else AIMessage
-    return kind(turn.content, id=turn.id)
-
-
-def _text(message: AnyMessage) -> str:
-    return str(message.content)
 
 
 async def _thread(request: Request[wire.SessionRequest, Any]) -> RunnableConfig:
@@ -114,7 +93,7 @@ async def recall_memory(state: SessionState, runtime: Runtime[Context]) -> dict[
     earlier = await conversations.history("session", known, HISTORY) if known else []
     if known and not earlier and options.unknown_session == "refuse":
         raise Refused(404, "unknown_session", "no session with this session_id is stored")
-    turn = await _stored(state, session_id, HumanMessage(state["message"]))
+    turn = await _stored(state, session_id, "user", state["message"])
     if not earlier:
         send(runtime, wire.SessionCreated(wire.OpenedSession(session_id)))
     send(runtime, wire.SessionThinking())
@@ -122,21 +101,23 @@ async def recall_memory(state: SessionState, runtime: Runtime[Context]) -> dict[
     if user_id and (options.recall == "always" or not earlier):
         recalled = await _recalled(store_of(runtime), user_id, session_id, state["message"])
     return {
-        **FRESH,
         "session_id": session_id,
-        "messages": [*FRESH["messages"], *map(_message, [*earlier, turn])],
+        "messages": replacing([*earlier, turn]),
+        "rounds": [],
+        "iteration": 0,
+        "total_tokens": 0,
         "recalled_memories": [msgspec.to_builtins(one) for one in recalled],
     }
 
 
-async def _stored(state: SessionState, session_id: str, message: AnyMessage) -> Turn:
-    """Store what was said, under a new id."""
+async def _stored(state: SessionState, session_id: str, role: Any, content: str) -> Turn:
+    """Store a message under a new id."""
     turn = Turn(
         id=await new_id("message"),
         flow="session",
         chat_id=session_id,
-        role="assistant" if isinstance(message, AIMessage) else "user",
-        content=_text(message),
+        role=role,
+        content=content,
         user_id=state.get("user_id"),
         at=await read_clock(),
     )
@@ -162,32 +143,26 @@ async def process(state: SessionState, runtime: Runtime[Context]) -> dict[str, A
     """Ask the model, with its tools; store the answer and finish once no tool is wanted."""
     options = options_of(runtime, wire.SessionOptions)
     entry, last = find_model(options.model_id), state["iteration"] >= MOST_ITERATIONS
-    asked = model = chat_model(entry, temperature=options.temperature)
-    if tools := langchain_tools(_names(options, entry)):
-        asked = model.bind_tools(tools, tool_choice="none" if last else "auto")  # type: ignore[assignment]
+    model = chat_model(entry, temperature=options.temperature)
+    tools = langchain_tools(entry, enabled=options.enable_tools)
     *earlier, message = state["messages"]
     shown = window(earlier, options.history_tokens)
     question = [SystemMessage(_system(state, options)), *shown, message, *state["rounds"]]
-    answer = await ask(asked, question)
+    answer = await ask(model, question, tools, last=last)
     rounds = [*state["rounds"], answer]
-    finish, calls = answer.response_metadata["finish_reason"], answer.additional_kwargs[CALLS]
-    if not last and runs_tools(finish, len(calls)):
+    if calls_to_run(answer, last=last):
         return {"rounds": rounds, "iteration": state["iteration"] + 1}
-    content = "".join(_text(one) for one in rounds if isinstance(one, AIMessage))
-    reply = await _stored(state, str(state["session_id"]), AIMessage(content))
+    content = "".join(str(one.content) for one in rounds if isinstance(one, AIMessage))
+    reply = await _stored(state, str(state["session_id"]), "assistant", content)
     counted = usage(rounds)
     final = wire.FinalMessage(id=reply.id, content=content)
     send(runtime, wire.SessionDone(wire.SessionAnswer(final, wire.Usage(**counted))))
     return {
-        "messages": [_message(reply)],
+        "messages": [message_of(reply)],
         "rounds": [],
         "total_tokens": counted["total_tokens"],
         "recalled_memories": [],
     }
-
-
-def _names(options: wire.SessionOptions, entry: ModelEntry) -> tuple[str, ...]:
-    return current().tools.names if options.enable_tools and entry.tools else ()
 
 
 def _system(state: SessionState, options: wire.SessionOptions) -> str:
@@ -205,13 +180,10 @@ def should_continue(state: SessionState) -> Literal["tools", "extract_memory"]:
 async def tools(state: SessionState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Run the tools of a round, which leave no events."""
     options = options_of(runtime, wire.SessionOptions)
-    offered = langchain_tools(
-        _names(options, find_model(options.model_id)),
-        user_id=state.get("user_id") or "",
-        session_id=state.get("session_id") or "",
-    )
-    results = await run_round(state["rounds"][-1], offered, lambda _: None)
-    return {"rounds": [*state["rounds"], *results]}
+    users = {"user_id": state.get("user_id") or "", "session_id": state["session_id"] or ""}
+    entry, calls = find_model(options.model_id), state["rounds"][-1].additional_kwargs[CALLS]
+    offered = langchain_tools(entry, enabled=options.enable_tools, **users)
+    return {"rounds": [*state["rounds"], *await run_round(calls, offered)]}
 
 
 async def extract_memory(state: SessionState, runtime: Runtime[Context]) -> dict[str, Any]:
@@ -236,20 +208,20 @@ async def _extract(
         return
     mark = await store.aget(readings(user_id), session_id)
     read = next((n for n, one in enumerate(own, 1) if mark and mark.value["message"] == one.id), 0)
-    new = window([_message(one) for one in own[read:]], options.history_tokens)
+    new = window(own[read:], options.history_tokens)
     if not new:
         return
-    said = [_text(one) for one in new if isinstance(one, HumanMessage)]
-    where, query = namespace(user_id), extraction.memory_query(said)
+    query = extraction.memory_query([one.content for one in new if one.role == "user"])
+    where = namespace(user_id)
     known = memories(await store.asearch(where, query=query, limit=extraction.KNOWN))
-    model = chat_model(find_model(options.model_id), temperature=0.0).with_config(
-        tags=[TAG_NOSTREAM]
-    )
+    model = chat_model(find_model(options.model_id), temperature=0.0)
     lines = extraction.known_lines([one.text for one in known])
     system = prompt("session_extraction", {"known": lines})
-    spoken = get_buffer_string(new, human_prefix="user", ai_prefix="assistant")
-    answer = await ask(model, [SystemMessage(system), HumanMessage(spoken)])
-    changes = extraction.read_changes(_text(answer), len(known), extraction.LEAST_CONFIDENCE)
+    spoken = get_buffer_string(
+        [message_of(one) for one in new], human_prefix="user", ai_prefix="assistant"
+    )
+    answer = await ask(model, [SystemMessage(system), HumanMessage(spoken)], shown=False)
+    changes = extraction.read_changes(str(answer.content), len(known), extraction.LEAST_CONFIDENCE)
     await _apply(store, where, known, changes, session_id)
     await store.aput(readings(user_id), session_id, {"message": own[-1].id}, index=False)
 
@@ -294,15 +266,11 @@ GRAPH = builder.compile(store=CurrentStore())
 
 
 _taped = wrap_graph(GRAPH, saver=lambda: current().threads)
-_events = told(wire.SessionEvent, lambda piece: wire.SessionText(wire.TextPiece(piece)))
+_events = event_reader(wire.SessionEvent, lambda piece: wire.SessionText(wire.TextPiece(piece)))
 
 
-async def stack(
+def stack(
     request: Request[wire.SessionRequest, wire.SessionOptions],
 ) -> AsyncIterator[wire.SessionEvent]:
     """Run the graph for a request, and return the flow's events of what it streams."""
-    thread = await _thread(request)
-    stream = streamed(_taped, request, ("messages", "custom"), _events, config=thread)
-    async with aclosing(stream) as events:
-        async for event in events:
-            yield event
+    return streamed(_taped, request, _events, config=_thread)

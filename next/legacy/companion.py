@@ -137,7 +137,7 @@ async def _message(
         calls = answer.calls
         if not left or not runs_tools(answer.finish, len(calls)):
             return
-        asked = forms.AskedCalls(tuple(range(len(calls))))
+        asked = forms.DividedCalls(tuple(range(len(calls))))
         if names is not None:
             asked = forms.divide_calls([(call.name, call.arguments) for call in calls])
         question = await new_id("hitl") if asked.form is not None else ""
@@ -198,7 +198,7 @@ def _messages(
 
 
 async def _results(
-    dialogue: Dialogue, calls: Sequence[ToolCall], asked: forms.AskedCalls, names: Sequence[str]
+    dialogue: Dialogue, calls: Sequence[ToolCall], asked: forms.DividedCalls, names: Sequence[str]
 ) -> AsyncIterator[tuple[int, ToolResult]]:
     """Run a round's tools at the same time; yield all results but the user's, in index order."""
     wanted = [calls[place] for place in asked.runs]

@@ -97,7 +97,7 @@ def _problem(one: FormField, value: FormValue) -> str:
             return "type"
 
 
-def asked_form(arguments: str) -> Form | None:
+def form_of(arguments: str) -> Form | None:
     """Return the form in the arguments of an `ask_human` call; None where none can be answered."""
     try:
         form = msgspec.json.decode(arguments, type=Form)
@@ -109,7 +109,7 @@ def asked_form(arguments: str) -> Form | None:
     return form if unique and answerable and problems <= {"required"} else None
 
 
-class AskedCalls(msgspec.Struct, frozen=True):
+class DividedCalls(msgspec.Struct, frozen=True):
     """How the calls of one round are divided, by their index.
 
     The first call of `ask_human` with a valid form is the `question` and is answered last; others
@@ -122,9 +122,9 @@ class AskedCalls(msgspec.Struct, frozen=True):
     form: Form | None = None
 
 
-def divide_calls(calls: Sequence[tuple[str, str]]) -> AskedCalls:
+def divide_calls(calls: Sequence[tuple[str, str]]) -> DividedCalls:
     """Divide a round's calls, pairs of a name and the JSON text of its arguments."""
-    forms = {n: asked_form(text) for n, (name, text) in enumerate(calls) if name == ASK_HUMAN}
+    forms = {n: form_of(text) for n, (name, text) in enumerate(calls) if name == ASK_HUMAN}
     question = next((index for index, form in forms.items() if form is not None), None)
     errors: dict[int, ToolFault] = {
         index: "bad_arguments" if form is None else "tool_failed"
@@ -132,7 +132,7 @@ def divide_calls(calls: Sequence[tuple[str, str]]) -> AskedCalls:
         if index != question
     }
     runs = tuple(index for index in range(len(calls)) if index not in forms)
-    return AskedCalls(runs, errors, question, None if question is None else forms[question])
+    return DividedCalls(runs, errors, question, None if question is None else forms[question])
 
 
 def answer_text(form: Form, answer: HumanAnswer) -> str:

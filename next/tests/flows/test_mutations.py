@@ -21,10 +21,6 @@ def _louder(text: str) -> str:
     return f"{text}!" if text else text
 
 
-def _turned(names: tuple[str, ...]) -> tuple[str, ...]:
-    return names[::-1]
-
-
 async def _nothing(*_: Any) -> None:
     """Do nothing."""
 
@@ -61,7 +57,7 @@ MUTATIONS: dict[str, tuple[str, str, Callable[[Any], None]]] = {
     "tools in another order": (
         "chat",
         "graph",
-        returns(GRAPH_CHAT, "_names", _turned),
+        returns(GRAPH_CHAT, "langchain_tools", lambda tools: tools[::-1]),
     ),
     "another notice": ("chat", "legacy", returns(LEGACY_CHAT, "finish_notice", _louder)),
     "results of tools backwards": (

@@ -350,7 +350,7 @@ def test_answers_are_checked_against_their_form(
 )
 def test_forms_that_cannot_be_answered_are_no_questions(arguments: str) -> None:
     """A model's form must be one that a person can fill in."""
-    assert forms.asked_form(arguments) is None
+    assert forms.form_of(arguments) is None
 
 
 def test_calls_of_a_round_are_divided() -> None:
