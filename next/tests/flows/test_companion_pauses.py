@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import httpx
 import msgspec
 import pytest
 
-from cutover.errors import Completed, Failed, Pause, Refused
+from cutover.errors import Completed, Failed, Refused
 from effects import builtin_tools, conversations
 from effects.memory import Memory, memories, namespace
 from effects.tools import Tools, tool
@@ -24,14 +23,12 @@ from harness.config import Settings
 from harness.live import LiveSettings
 from loadtests.simulator import Answer, Call
 from router.driver import Candidate
-from router.pauses import PausedExchanges
 from rules.flows.companion import RespondRequest
 from tests.flows.samples import PICTURE
-from tests.support.stage import HOWS, Stage, Told, breaking, staged
+from tests.support.stage import HOWS, STACKS, Stage, Told, breaking, forgetting, staged
 
 pytestmark = pytest.mark.virtual
 
-STACKS = ("legacy", "graph")
 PAIRS = [(first, second) for first in STACKS for second in STACKS]
 DONE = ("done", {"status": "completed"})
 UNKNOWN = "\n\n（有一步操作不知道是否已经完成，没有重做，请自行确认。）"
@@ -77,21 +74,10 @@ async def go_on(stage: Stage, question: str, *names: Candidate | str) -> Told:
     return await stage.resume("companion", {"hitl_id": question}, names)
 
 
-def question_of(told: Told) -> str:
-    """Return what a stream waits for."""
-    assert isinstance(told.outcome, Pause), (told.outcome, told.events)
-    return told.outcome.question
-
-
 def joined(told: Told) -> list[Any]:
     """Return the text, joined, and the other events."""
     text = "".join(data["content"] for name, data in told.events if name == "text")
     return [text, *(one for one in told.events if one[0] != "text")]
-
-
-def calls(told: Told) -> Counter[str]:
-    """Return how often each effect is on the tape."""
-    return Counter(one.call.name for one in told.exchange.tape.entries)
 
 
 def results(stage: Stage) -> list[tuple[str, str]]:
@@ -125,7 +111,7 @@ async def test_two_questions_in_a_row(
             stage = await begun.__aenter__()
             made = 0
         stage.sim.script([answer])
-        question = question_of(told[-1])
+        question = told[-1].question
         key = "day" if len(told) == 1 else "hour"
         await respond(question, "edit", **{key: "Friday {x}"})
         told.append(await go_on(stage, question, name))
@@ -142,8 +128,8 @@ async def test_two_questions_in_a_row(
         ["text", "done"],
     ]
     assert [one.content for one in turns] == ["Book a table", "Well. OK"]
-    assert calls(told[-1])["tool.calculate"] == 1
-    assert calls(told[-1])["model.chat"] == 3
+    assert told[-1].calls["tool.calculate"] == 1
+    assert told[-1].calls["model.chat"] == 3
 
 
 @pytest.mark.parametrize(
@@ -160,7 +146,7 @@ async def test_what_is_approved_of_a_picture_is_remembered(
     stage: Stage, first: str, second: str, action: str, data: Any, texts: list[str], said: str
 ) -> None:
     """Approved and edited facts are written, once, before the reply and the end."""
-    question = question_of(await show(stage, first))
+    question = (await show(stage, first)).question
     await respond(question, action, **data)
     told = await go_on(stage, question, second)
     assert joined(told) == [said, DONE]
@@ -181,7 +167,7 @@ async def test_what_is_approved_of_a_picture_is_remembered(
 @pytest.mark.parametrize(("first", "second"), PAIRS)
 async def test_a_rejection_is_told_to_the_model(stage: Stage, first: str, second: str) -> None:
     """Without the data that came with it."""
-    question = question_of(await ask(stage, first))
+    question = (await ask(stage, first)).question
     await respond(question, "reject", day="Friday")
     stage.sim.script([Answer(text="Fine.")])
     assert joined(await go_on(stage, question, second)) == ["Fine.", DONE]
@@ -201,49 +187,17 @@ async def test_another_stack_goes_on_after_a_continuation_breaks(
     tried = (99, *range(0, 11, every))
     for at in tried:
         asked = await (show if pictured else ask)(stage, second, f"s{at}")
-        question, before = question_of(asked), stage.model_calls
+        question, before = asked.question, stage.model_calls
         await respond(question, "approve", **({} if pictured else {"day": "Friday"}))
         if not pictured:
             stage.sim.script([Answer(text="abc", pieces=("a", "b", "c"))])
         broken = stage.candidate("companion", first, breaking(at, how))
         told = await go_on(stage, question, broken, second)
-        seen = [joined(told), calls(told), stage.model_calls - before, told.outcome]
+        seen = [joined(told), told.calls, stage.model_calls - before, told.outcome]
         wanted = wanted or seen
         assert seen == wanted, at
     assert wanted[0][-1] == DONE
     assert len(await remembered(stage)) == (2 * len(tried) if pictured else 0)
-
-
-class Forgetful(root.PauseTable):
-    """A store whose process is as good as killed before it can note how a write has ended."""
-
-    name = ""
-    killed = False
-
-    async def begin_write(
-        self, question: str, owner: str, key: str, name: str, args: bytes
-    ) -> bool:
-        """Note a write that begins, unless the process is dead."""
-        return not self.killed and await super().begin_write(question, owner, key, name, args)
-
-    async def end_write(self, question: str, key: str, result: bytes) -> None:
-        """Note what came of a write; die at the first of the name."""
-        self.killed = self.killed or f":{self.name}:" in key
-        if self.killed:
-            raise OSError(5, "Input/output error")
-        await super().end_write(question, key, result)
-
-
-class ForgetfulOfMemories(Forgetful):
-    """It forgets the writes of memories."""
-
-    name = "store.put"
-
-
-class ForgetfulOfTools(Forgetful):
-    """It forgets the writes of the tool `book`."""
-
-    name = "tool.book"
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)
@@ -251,10 +205,9 @@ async def test_a_memory_with_an_unknown_outcome_is_said(
     stage: Stage, first: str, second: str
 ) -> None:
     """It is not written again; the others are, and how many is said before it."""
-    question = question_of(await show(stage, first))
+    question = (await show(stage, first)).question
     await respond(question)
-    normal = stage.pauses
-    stage.pauses = PausedExchanges(ForgetfulOfMemories(stage.world.database, stage.world.clock))
+    normal, stage.pauses = stage.pauses, forgetting(stage, "store.put")
     assert isinstance((await go_on(stage, question, first)).outcome, Failed)
     for one in await remembered(stage):
         await stage.world.memory.adelete(namespace("ann"), one.id)  # a repetition would show
@@ -285,10 +238,9 @@ async def test_a_tool_with_an_unknown_outcome_ends_the_reply(
     booked.clear()
     tools = Tools([*builtin_tools.BUILT_IN, book])
     with use(replace(stage.world, tools=tools)):
-        question = question_of(await ask(stage, first))
+        question = (await ask(stage, first)).question
         await respond(question, day="Friday")
-        normal = stage.pauses
-        stage.pauses = PausedExchanges(ForgetfulOfTools(stage.world.database, stage.world.clock))
+        normal, stage.pauses = stage.pauses, forgetting(stage, "tool.book")
         booking = Answer(tool_calls=(Call("book", '{"day":"Friday"}'), form("hour")))
         stage.sim.script([booking])
         broken = stage.candidate("companion", first, breaking(6, "exception"))
@@ -316,32 +268,26 @@ async def test_answers_are_held_to_the_form(
     stage: Stage, action: str, data: Any, status: int
 ) -> None:
     """An answer that is refused leaves the question open."""
-    question = question_of(await ask(stage, "graph"))
+    question = (await ask(stage, "graph")).question
     if status == 422:
         with pytest.raises(Refused, match="422 'bad_answer'"):
             await respond(question, action, **data)
-        assert refused(await go_on(stage, question, "legacy")) == (409, "unanswered")
+        assert (await go_on(stage, question, "legacy")).refusal == (409, "unanswered")
         await respond(question, day="Friday")
     else:
         await respond(question, action, **data)
 
 
-def refused(told: Told) -> tuple[int, str]:
-    """Return status and code of a refusal."""
-    assert isinstance(told.error, Refused), told.error
-    return told.error.status, told.error.code
-
-
 async def test_a_second_answer_is_the_same_or_refused(stage: Stage) -> None:
     """Also after the end; an unknown question gets 404."""
-    question = question_of(await ask(stage, "legacy"))
+    question = (await ask(stage, "legacy")).question
     for _ in range(2):
         await respond(question, day="Friday")
     with pytest.raises(Refused, match="409 'answered_otherwise'"):
         await respond(question, day="Sunday")
     both = await asyncio.gather(*(go_on(stage, question, one) for one in STACKS))
     assert sorted(one.error is None for one in both) == [False, True]
-    assert [refused(one) for one in both if one.error] == [(409, "already_continued")]
+    assert [one.refusal for one in both if one.error] == [(409, "already_continued")]
     await respond(question, day="Friday")
     with pytest.raises(Refused, match="409 'answered_otherwise'"):
         await respond(question, "reject")
@@ -382,7 +328,7 @@ async def test_over_http_a_new_turn_expires_the_question(stage: Stage, percent: 
 
 async def test_what_is_told_after_an_answer_is_on_the_tape(stage: Stage) -> None:
     """A continued exchange is played to both stacks as any other."""
-    question = question_of(await ask(stage, "graph"))
+    question = (await ask(stage, "graph")).question
     await respond(question, day="Friday")
     stage.sim.script([Answer(text="Friday it is.")])
     told = await go_on(stage, question, "legacy")

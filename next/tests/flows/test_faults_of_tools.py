@@ -10,11 +10,10 @@ import pytest
 from cutover.errors import Completed, Failed
 from tests.flows.faults import DONE, FLOWS, TEXT, Ended, chunk, plain, raw
 from tests.flows.test_faults import answer, tell
-from tests.support.stage import Stage, breaking
+from tests.support.stage import STACKS, Stage, breaking
 
 pytestmark = pytest.mark.virtual
 
-STACKS = ("legacy", "graph")
 WITH_TOOLS = [name for name, asked in FLOWS.items() if asked.tools]
 
 Sum = tuple[str, str, str]

@@ -22,13 +22,12 @@ from rules.flows import FLOWS
 from tests.flows import golden
 from tests.flows.golden import CASES
 from tests.flows.golden_case import SETTINGS, Case
-from tests.support.stage import Stage, staged
+from tests.support.stage import STACKS, Stage, staged
 
 pytestmark = pytest.mark.virtual
 
 TAPES = golden.load()
 RECORDINGS = Path(__file__).parents[4] / "shared" / "data" / "provider_streams.jsonl"
-STACKS = ("legacy", "graph")
 SUCCESS = {
     "chat": "SUCCESS",
     "companion": "done",

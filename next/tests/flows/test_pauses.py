@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import select, update
 
-from cutover.errors import Failed, Pause, Refused
+from cutover.errors import Failed, Pause
 from cutover.records import TapeRecord, decode, encode
 from effects.database import PauseRow
 from effects.workers import audit
@@ -23,11 +22,10 @@ from harness.config import Settings
 from harness.live import LiveSettings
 from loadtests.simulator import Answer
 from router.pauses import PausedExchanges
-from tests.support.stage import Stage, Told, staged
+from tests.support.stage import STACKS, Stage, Told, forgetting, staged
 
 pytestmark = pytest.mark.virtual
 
-STACKS = ("legacy", "graph")
 WORDS = "show the memory then delete temporary *.log then delete temporary *.tmp"
 DAY = 86_400.0
 
@@ -62,8 +60,7 @@ async def ask(stage: Stage, name: str = "legacy", words: str = WORDS) -> tuple[T
     """Serve a request that pauses, and return its question's id."""
     request = stage.request("ops", {"input": words, "session_id": "s"})
     told = await stage.tell("ops", request, [name])
-    assert isinstance(told.outcome, Pause)
-    return told, told.outcome.question
+    return told, told.question
 
 
 async def decide(
@@ -82,17 +79,6 @@ def left(folder: Path) -> set[str]:
 def frames(told: Told) -> list[str]:
     """Return the names of the events."""
     return [name for name, _ in told.events]
-
-
-def calls(told: Told) -> Counter[str]:
-    """Return how often each effect is on the tape."""
-    return Counter(one.call.name for one in told.exchange.tape.entries)
-
-
-def refused(told: Told) -> tuple[int, str]:
-    """Return status and code of a refusal."""
-    assert isinstance(told.error, Refused), told.error
-    return told.error.status, told.error.code
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -128,26 +114,10 @@ async def test_two_approvals_in_a_row(
         ["progress", "result", "final", "done"],
     ]
     assert told[-1].events[-1] == ("done", {"status": "completed"})
-    assert calls(told[-1])["worker.system.memory"] == 1
-    assert calls(told[-1])["worker.system.delete_temporary"] == 2
-    assert calls(told[-1])["model.chat"] == 4
+    assert told[-1].calls["worker.system.memory"] == 1
+    assert told[-1].calls["worker.system.delete_temporary"] == 2
+    assert told[-1].calls["model.chat"] == 4
     assert left(files) == set()
-
-
-@pytest.mark.parametrize("second", STACKS)
-@pytest.mark.parametrize("first", STACKS)
-async def test_a_rejection_executes_nothing(
-    stage: Stage, files: Path, first: str, second: str
-) -> None:
-    """Also when another stack goes on; the log says who rejected."""
-    _, question = await ask(stage, first)
-    asked = stage.model_calls
-    told = await decide(stage, question, second, approved=False)
-    assert frames(told) == ["final", "done"]
-    assert told.events[-1] == ("done", {"status": "rejected"})
-    assert stage.model_calls == asked
-    assert len(left(files)) == 3
-    assert [(one.who, one.what) for one in await audit.entries("s")][1:] == [("ann", "rejected")]
 
 
 @pytest.mark.parametrize("second", STACKS)
@@ -158,9 +128,11 @@ async def test_an_approval_then_a_rejection(
     """What was approved is done, what was rejected is not."""
     _, question = await ask(stage, first)
     told = await decide(stage, question, second)
-    assert isinstance(told.outcome, Pause)
-    told = await decide(stage, told.outcome.question, first, approved=False, by="bob")
+    asked = stage.model_calls
+    told = await decide(stage, told.question, first, approved=False, by="bob")
+    assert frames(told) == ["final", "done"]
     assert told.events[-1] == ("done", {"status": "rejected"})
+    assert stage.model_calls == asked
     assert left(files) == {"c.tmp"}
     assert [(one.who, one.what) for one in await audit.entries("s")] == [
         ("assistant", "executed"),
@@ -173,7 +145,7 @@ async def test_an_approval_then_a_rejection(
 async def test_a_session_names_its_open_question(stage: Stage, files: Path) -> None:
     """`session_id` stands for the approval that the session waits for, and for none without."""
     body = {"session_id": "s", "approved": True, "by": "ann"}
-    assert refused(await stage.resume("ops", body, ["graph"])) == (404, "unknown_question")
+    assert (await stage.resume("ops", body, ["graph"])).refusal == (404, "unknown_question")
     await ask(stage)
     assert isinstance((await stage.resume("ops", body, ["graph"])).outcome, Pause)
     told = await stage.resume("ops", body, ["legacy"])
@@ -189,7 +161,7 @@ async def test_of_two_resumes_at_once_one_wins(stage: Stage, files: Path) -> Non
     )
     [lost] = [one for one in both if one.error]
     [won] = [one for one in both if not one.error]
-    assert refused(lost) == (409, "already_continued")
+    assert lost.refusal == (409, "already_continued")
     assert isinstance(won.outcome, Pause)
     assert left(files) == {"c.tmp"}
 
@@ -202,16 +174,16 @@ async def test_the_same_answer_again_is_the_same(stage: Stage) -> None:
     assert failed.outcome == Failed("model_truncated", "world", "model_truncated")
     assert frames(failed) == ["progress", "result", "error", "done"]
     different = await decide(stage, question, approved=False)
-    assert refused(different) == (409, "answered_otherwise")
+    assert different.refusal == (409, "answered_otherwise")
     again = await decide(stage, question, "legacy", by="bob")
     assert frames(again) == ["progress", "result", "step", "approval_required", "done"]
-    assert calls(again)["worker.system.delete_temporary"] == 1
+    assert again.calls["worker.system.delete_temporary"] == 1
     assert [(one.who, one.what) for one in await audit.entries("s")][1:] == [
         ("ann", "approved"),
         ("ann", "executed"),
     ]
-    assert refused(await decide(stage, question)) == (409, "already_continued")
-    assert refused(await decide(stage, question, approved=False)) == (409, "answered_otherwise")
+    assert (await decide(stage, question)).refusal == (409, "already_continued")
+    assert (await decide(stage, question, approved=False)).refusal == (409, "answered_otherwise")
 
 
 async def test_an_expired_question_gets_410(stage: Stage, files: Path) -> None:
@@ -219,9 +191,9 @@ async def test_an_expired_question_gets_410(stage: Stage, files: Path) -> None:
     _, question = await ask(stage)
     clock = stage.world.clock
     stage.pauses = PausedExchanges(root.PauseTable(stage.world.database, lambda: clock() + 2 * DAY))
-    assert refused(await decide(stage, question)) == (410, "expired")
+    assert (await decide(stage, question)).refusal == (410, "expired")
     assert len(left(files)) == 3
-    assert refused(await decide(stage, "no-such-question")) == (404, "unknown_question")
+    assert (await decide(stage, "no-such-question")).refusal == (404, "unknown_question")
 
 
 @pytest.mark.parametrize("percent", [0.0, 100.0])
@@ -275,25 +247,6 @@ async def test_a_pause_that_cannot_be_stored_is_no_pause(stage: Stage, name: str
     ]
 
 
-class Lost(root.PauseTable):
-    """A store that goes away while a worker is at work, as for a process that is killed."""
-
-    gone = False
-
-    async def end_write(self, question: str, key: str, result: bytes) -> None:
-        """Raise for workers' writes, and take no write from then on."""
-        if "worker." in key:
-            self.gone = True
-            raise OSError(5, "Input/output error")
-        await super().end_write(question, key, result)
-
-    async def begin_write(
-        self, question: str, owner: str, key: str, name: str, args: bytes
-    ) -> bool:
-        """Return False once the store is gone."""
-        return not self.gone and await super().begin_write(question, owner, key, name, args)
-
-
 @pytest.mark.parametrize("second", STACKS)
 @pytest.mark.parametrize("first", STACKS)
 async def test_an_unknown_outcome_is_said_and_not_repeated(
@@ -301,10 +254,7 @@ async def test_an_unknown_outcome_is_said_and_not_repeated(
 ) -> None:
     """In the result, as the turn's error, in the audit log, and in the conversation."""
     _, question = await ask(stage)
-    normal, stage.pauses = (
-        stage.pauses,
-        PausedExchanges(Lost(stage.world.database, stage.world.clock)),
-    )
+    normal, stage.pauses = stage.pauses, forgetting(stage, "worker.system.delete_temporary")
     lost = await decide(stage, question, first)
     assert frames(lost) == ["progress", "error", "done"]
     assert isinstance(lost.outcome, Failed)

@@ -19,8 +19,8 @@ from graph_impl.flow import prompt
 from legacy.model import render
 from loadtests.simulator import Answer, Cut
 from rules.prompts import default_prompt
-from tests.flows.test_session import FIRST, SECOND, STACKS, SYSTEM, equal, say, sent
-from tests.support.stage import Stage
+from tests.flows.test_session import FIRST, SECOND, SYSTEM, say, sent
+from tests.support.stage import STACKS, Stage
 
 pytestmark = pytest.mark.virtual
 
@@ -89,8 +89,8 @@ async def test_a_name_learnt_in_one_session_is_known_in_the_next(stage: Stage, n
     told = await say(stage, OTHER[name], SECOND, "second", user_id="user-123")
     system = {"role": "system", "content": f"你是一个有用的助手。\n\n相关记忆：\n- {NAME}"}
     assert sent(stage)[-1] == [system, {"role": "user", "content": SECOND}]
-    assert await equal(stage, learnt)
-    assert await equal(stage, told)
+    await stage.checked(learnt)
+    await stage.checked(told)
     stored = await conversations.messages("session", "second")
     assert not any("相关记忆" in one.content for one in stored)
 
@@ -125,7 +125,7 @@ async def test_each_message_is_read_once(stage: Stage, name: str) -> None:
         stage.sim.script([Answer(text=f"a{number}"), *([answer] if answer else [])])
         told = await say(stage, serving, f"q{number}", user_id="u")
         assert told.events[-1][1]["type"] == "done"
-        assert await equal(stage, told)
+        await stage.checked(told)
         if answer is not None:
             read.append(sent(stage)[-1][-1]["content"].count("user:"))
     assert read == [2, 1, 2, 1]
@@ -167,7 +167,7 @@ async def test_changes_are_made_as_the_model_says(stage: Stage, name: str, case:
     stage.sim.script([PLAIN, answer])
     told = await say(stage, name, "Hi", user_id="u", options={"extract_from": 2})
     assert await known() == after
-    assert await equal(stage, told)
+    await stage.checked(told)
 
 
 @pytest.mark.parametrize("name", STACKS)
@@ -178,7 +178,7 @@ async def test_near_duplicates_are_not_added(stage: Stage, name: str) -> None:
         stage.sim.script([PLAIN, lesson(add("aaaaa"), add("bb"), add("bbb"))])
         told = await say(stage, name, "c", user_id="u", options={"extract_from": 2})
         assert [one[0] for one in await known()] == ["aaaa", "bb"]
-        assert await equal(stage, told)
+        await stage.checked(told)
 
 
 @pytest.mark.parametrize("name", STACKS)
@@ -191,7 +191,7 @@ async def test_no_answer_waits_for_memories_that_cannot_be_found(stage: Stage, n
         told = await say(stage, name, "a", user_id="u", options={"extract_from": 2})
         assert told.events[-1][1]["type"] == "done"
         assert sent(stage) == [[SYSTEM, {"role": "user", "content": "a"}]]
-        assert await equal(stage, told)
+        await stage.checked(told)
 
 
 @pytest.mark.parametrize("name", STACKS)
@@ -225,7 +225,7 @@ async def test_recall_is_a_choice(stage: Stage, name: str, case: str) -> None:
     await teach("tea")
     for message in ("Hi", "Hi again"):
         told = await say(stage, name, message, user_id=user, options={**options, "extract_from": 0})
-        assert await equal(stage, told)
+        await stage.checked(told)
     assert ["tea" in one[0]["content"] for one in sent(stage)] == expected
 
 

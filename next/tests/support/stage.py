@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ import msgspec
 import pytest
 
 from cutover import Event, Exchange, Request, Stack
-from cutover.errors import Outcome
+from cutover.errors import Outcome, Pause, Refused
 from cutover.records import TapeRecord
 from cutover.tape import load, tape_record
 from effects.world import World
@@ -25,6 +26,9 @@ from router.pauses import PausedExchanges
 from router.serve import NotServed, serve
 from router.shadow import Played, play
 from rules.flows import FLOWS
+
+STACKS = ("legacy", "graph")
+"""The stacks of each flow."""
 
 
 @dataclass(slots=True)
@@ -47,6 +51,23 @@ class Told:
         return self.exchange.outcome
 
     @property
+    def question(self) -> str:
+        """The id of the question that the stream waits for."""
+        assert isinstance(self.outcome, Pause), (self.outcome, self.events)
+        return self.outcome.question
+
+    @property
+    def refusal(self) -> tuple[int, str]:
+        """Status and code of the refusal that the client got instead of a stream."""
+        assert isinstance(self.error, Refused), self.error
+        return self.error.status, self.error.code
+
+    @property
+    def calls(self) -> Counter[str]:
+        """How often each effect is on the tape, by name."""
+        return Counter(one.call.name for one in self.exchange.tape.entries)
+
+    @property
     def events(self) -> list[tuple[str, Any]]:
         """The events as a client reads them: the `event:` line ("" without one), and the data."""
         return [event for frame in self.frames if (event := read(frame)) is not None]
@@ -62,6 +83,11 @@ def read(frame: bytes) -> tuple[str, Any] | None:
         elif kind == "data":
             data = msgspec.json.decode(value)
     return None if data is None else (name, data)
+
+
+def outcome_facts(outcome: Outcome | None) -> tuple[Any, ...]:
+    """Return an outcome without its detail, which is for operators alone."""
+    return (type(outcome), getattr(outcome, "code", None), getattr(outcome, "blame", None))
 
 
 @dataclass(slots=True)
@@ -102,9 +128,7 @@ class Stage:
     ) -> Told:
         """Serve a request to its end and settle the exchange."""
         self.count += 1
-        chosen = [
-            one if isinstance(one, Candidate) else self.candidate(flow, one) for one in candidates
-        ]
+        chosen = self._chosen(flow, candidates)
         served = Served(f"exchange-{self.count}", FLOWS[flow], request, Exchange(), chosen[0].name)
         return await self._told(served, chosen, same_provider=same_provider)
 
@@ -115,9 +139,7 @@ class Stage:
         spec = FLOWS[flow]
         assert spec.pausing is not None
         self.count += 1
-        chosen = [
-            one if isinstance(one, Candidate) else self.candidate(flow, one) for one in candidates
-        ]
+        chosen = self._chosen(flow, candidates)
         decoded = msgspec.convert(body, spec.pausing.resume_request)
         try:
             continued = await self.pauses.resume(spec, decoded, f"exchange-{self.count}")
@@ -158,6 +180,15 @@ class Stage:
             served.tape, served.flow, served.request, self.candidate(flow, name, change)
         )
 
+    async def checked(self, told: Told) -> Told:
+        """Return what was told, once each stack has played its tape exactly."""
+        for name in STACKS:
+            played = await self.play(told, name)
+            how = [(one.call.name, one.how) for one in played.run.plays]
+            assert root.equal_shadow(told.exchange, played), (name, played.outcome, how)
+            assert outcome_facts(played.outcome) == outcome_facts(told.outcome), name
+        return told
+
     def reload(self, told: Told) -> Exchange:
         """Return an exchange's tape as it comes back from where it was stored."""
         exchange = Exchange()
@@ -186,6 +217,33 @@ async def staged(
                 yield Stage(
                     sim, world, PausedExchanges(root.PauseTable(world.database, world.clock))
                 )
+
+
+class _Forgetful(root.PauseTable):
+    """A store whose process is as good as killed before it can note how a write has ended."""
+
+    name = ""
+    killed = False
+
+    async def begin_write(
+        self, question: str, owner: str, key: str, name: str, args: bytes
+    ) -> bool:
+        """Note a write that begins, unless the process is dead."""
+        return not self.killed and await super().begin_write(question, owner, key, name, args)
+
+    async def end_write(self, question: str, key: str, result: bytes) -> None:
+        """Note what came of a write; die at the first of the name."""
+        self.killed = self.killed or f":{self.name}:" in key
+        if self.killed:
+            raise OSError(5, "Input/output error")
+        await super().end_write(question, key, result)
+
+
+def forgetting(stage: Stage, name: str) -> PausedExchanges:
+    """Return pauses whose process dies before it notes how the first write of a name has ended."""
+    table = _Forgetful(stage.world.database, stage.world.clock)
+    table.name = name
+    return PausedExchanges(table)
 
 
 def breaking(at: int, how: str) -> Callable[[Stack], Stack]:
