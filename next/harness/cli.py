@@ -81,6 +81,15 @@ _Here = Annotated[
 ]
 
 
+_Headers = Annotated[list[str] | None, typer.Option(help="as 'authorization: Bearer ...'")]
+
+
+def _headers(lines: list[str] | None) -> list[tuple[str, str]]:
+    """Return headers, given as `name: value`."""
+    parted = (line.partition(":") for line in lines or ())
+    return [(name.strip(), value.strip()) for name, _, value in parted]
+
+
 @cli.callback()
 def commands() -> None:
     """Replace the pipeline behind a streaming chat without its users noticing."""
@@ -135,7 +144,7 @@ def init_command(
     path: Annotated[str, typer.Option(help="as /chat, /threads/{thread=42}/runs")] = "",
     body: Annotated[str, typer.Option(help="a file, or the body itself")] = "",
     method: Annotated[str, typer.Option(help="GET, POST, PUT or PATCH")] = "POST",
-    header: Annotated[list[str] | None, typer.Option(help="as 'authorization: Bearer ...'")] = None,
+    header: _Headers = None,
     conversation: Annotated[
         str, typer.Option(help="where its id stands, as body.thread; - for nowhere")
     ] = "",
@@ -145,7 +154,7 @@ def init_command(
     """Ask two services once each, and write a configuration that puts a router before them."""
     from harness.setup.init import Asking, choose_at_terminal, look, refuse_existing, write
 
-    asking = Asking(path, method.upper(), body, header or [], conversation, user)
+    asking = Asking(path, method.upper(), body, _headers(header), conversation, user)
     refuse_existing(out)
     found = asyncio.run(look(old, new, asking, typer.echo, choose_at_terminal))
     typer.echo("\n".join(["", *write(found, out, typer.echo)]))
@@ -154,15 +163,14 @@ def init_command(
 @cli.command("doctor")
 def doctor_command(
     config: Annotated[Path, typer.Option(help="cutover.toml")] = Path("cutover.toml"),
-    header: Annotated[list[str] | None, typer.Option(help="as 'authorization: Bearer ...'")] = None,
+    header: _Headers = None,
     *,
     json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Check a set-up and say what works in it; each service is asked once."""
     from harness.setup.doctor import diagnose, page
 
-    parted = (line.partition(":") for line in header or ())
-    found = asyncio.run(diagnose(config, {name: value.strip() for name, _, value in parted}))
+    found = asyncio.run(diagnose(config, dict(_headers(header))))
     typer.echo(msgspec.json.encode(found).decode() if json else page(found))
     raise typer.Exit(0 if found.healthy else 1)
 
@@ -276,7 +284,7 @@ def gate_command(
     *,
     json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """Say whether the share of graph may be raised, by what its clients have had."""
+    """Decide whether the share of graph may be raised, by what its clients have had."""
     from compare.report.page import render
     from harness.commands.gate import STATUS, FileRollout
 
@@ -324,7 +332,7 @@ def load_command(
     url: Annotated[str, typer.Option(help="the router; else as cutover.toml says")] = "",
     legacy: Annotated[str, typer.Option(help="instead: the control's own address")] = "",
     graph: Annotated[str, typer.Option(help="instead: the candidate's own address")] = "",
-    header: Annotated[list[str] | None, typer.Option(help="as 'authorization: Bearer ...'")] = None,
+    header: _Headers = None,
     messages: Annotated[Path | None, typer.Option(help="texts or bodies, as JSON lines")] = None,
     users: Annotated[int, typer.Option(min=1, help="how many ask")] = 10,
     pace: Annotated[float, typer.Option(min=0.01, help="seconds between a user's requests")] = 2.0,
@@ -343,8 +351,7 @@ def load_command(
     if others:
         message = f"name a --flow: there are {', '.join([name, *others])}"
         raise typer.BadParameter(message)
-    parted = (line.partition(":") for line in header or ())
-    headers = {key.strip().lower(): value.strip() for key, _, value in parted}
+    headers = {key.lower(): value for key, value in _headers(header)}
     at = targets(config, name, url, (legacy, graph), headers)
     files = {"cutover-config": config, "messages": messages}
     sending = {"users": users, "spawn-rate": users, "pace": pace, **files}

@@ -18,16 +18,16 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import httpx
+import tomlkit
 import typer
 from jinja2 import Environment, FileSystemLoader
 
 from cutover.errors import Completed, CutoverError
 from cutover.flow import ClientRequest
 from cutover.wire import Dialect, events, read_dialect, recognise
-from harness.config import parse
+from harness.config import ConfigRefused, parse
 from harness.server.apps import started
-from harness.setup.shapes import Shape, shapes_for
-from harness.setup.trial import CREDENTIALS, Example, Trial, ask, open_client
+from harness.setup.trial import CREDENTIALS, Example, Shape, Trial, ask, open_client, shapes_for
 from router.services import ServiceFlow
 
 FLOW = "main"
@@ -41,7 +41,6 @@ WITHOUT = (
     "and a service that keeps the history itself then lacks some of them"
 )
 _GIVEN = re.compile(r"\{(\w+)(?:=([^}]*))?\}")
-_JSON = ("content-type", "application/json")
 _NOT_HERE = frozenset({404, 405, 501})
 _CONVERSATIONS = ("thread", "conversation", "session", "chat")
 _USERS = ("user", "customer", "account", "tenant")
@@ -59,7 +58,7 @@ class Asking:
     method: str = "POST"
     body: str = ""
     """A file, or the text itself."""
-    headers: Sequence[str] = ()
+    headers: Sequence[tuple[str, str]] = ()
     conversation: str = ""
     """Where its id stands, `-` for nowhere, "" to be asked for."""
     user: str = ""
@@ -96,7 +95,7 @@ async def side(named: str) -> AsyncIterator[tuple[str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Discovery:
     """What was found out of two services: all that their configuration says."""
 
     sides: Mapping[str, tuple[str, str]]
@@ -109,7 +108,7 @@ class Found:
     keys: Mapping[str, str]
 
 
-async def look(old: str, new: str, asking: Asking, tell: Tell, choose: Choose) -> Found:
+async def look(old: str, new: str, asking: Asking, tell: Tell, choose: Choose) -> Discovery:
     """Ask both services once with the same request, and say what came.
 
     Raises `InitRefused` and `StreamUnknown` where they cannot stand behind one router.
@@ -134,7 +133,7 @@ async def look(old: str, new: str, asking: Asking, tell: Tell, choose: Choose) -
     keys = _keys(path, example, form, asking, shape, choose)
     tell(f"conversation: {keys.get('conversation', f'none; {WITHOUT}')}")
     sides = {"legacy": (old_key, old), "graph": (new_key, new)}
-    return Found(sides, path, example, form.name, drafted, keys)
+    return Discovery(sides, path, example, form.name, drafted, keys)
 
 
 def refuse_existing(out: Path) -> None:
@@ -144,7 +143,7 @@ def refuse_existing(out: Path) -> None:
         raise InitRefused(why)
 
 
-def write(found: Found, out: Path, tell: Tell) -> Sequence[str]:
+def write(found: Discovery, out: Path, tell: Tell) -> Sequence[str]:
     """Write the configuration; return the commands that come next.
 
     Raises `ConfigRefused` where it would not carry to 100 %, and then nothing is written.
@@ -153,17 +152,17 @@ def write(found: Found, out: Path, tell: Tell) -> Sequence[str]:
     if found.drafted:
         dialect = str(out.with_name("dialect.toml"))
     text = _configuration(found, dialect)
-    _check(text, out)
+    tables = tomllib.loads(text)
+    hold_plan(tables, FLOW)
     if found.drafted:
         Path(dialect).write_text(found.drafted, "utf-8")
         tell(f"no built-in dialect reads these streams: complete the skeleton in {dialect}")
     out.write_text(text, "utf-8")
     tell(f"wrote {out}: valid at {', '.join(f'{one:g}' for one in RAMP)} %")
-    port = tomllib.loads(text)["server"]["port"]
     return [
         f"cutover doctor --config {out}   # what works in this set-up, and what it still needs",
         f"cutover serve --config {out}    # OLD serves; the file says how to mirror, and raise NEW",
-        _curl(f"http://127.0.0.1:{port}", found.example),
+        _curl(f"http://127.0.0.1:{tables['server']['port']}", found.example),
     ]
 
 
@@ -171,44 +170,35 @@ async def _first(
     client: httpx.AsyncClient, url: str, asking: Asking
 ) -> tuple[str, Example, Shape | None, Trial]:
     """Return the path, the request that a service takes, and its answer."""
-    path, _, query = asking.path.partition("?")
-    given = dict(_GIVEN.findall(path))
-    path = _GIVEN.sub(r"{\1}", path)
+    template, _, query = asking.path.partition("?")
+    given, template = dict(_GIVEN.findall(template)), _GIVEN.sub(r"{\1}", template)
     body, media = _body(asking.body)
-    parted = (line.partition(":") for line in asking.headers)
-    named = [(name.strip(), value.strip()) for name, _, value in parted]
-    if media and not any(name.lower() == "content-type" for name, _ in named):
-        named.append(("content-type", media))
     bare = asking.method == "GET" or bool(body)
-    tried: list[str] = []
-    where: Sequence[tuple[str, Shape | None]] = list(shapes_for(path))
-    if bare:
-        where = [(usual, None) for usual in dict.fromkeys(one for one, _ in where)]
-    absent: set[str] = set()
-    for usual, shape in where:
-        if usual in absent:
+    media, headers = media if bare else "application/json", list(asking.headers)
+    if media and not any(name.lower() == "content-type" for name, _ in headers):
+        headers.append(("content-type", media))
+    done, refused = set[str](), list[str]()
+    for usual, shape in shapes_for(template):
+        if usual in done:
             continue
         target = _GIVEN.sub(lambda one: given.get(one[1]) or str(uuid.uuid4()), usual)
-        headers = named if bare else [_JSON, *named]
-        text = body
-        if shape is not None:
-            runs = "assistant_id" in shape.body
-            named_graph = await _assistant(client, url, headers) if runs else {}
-            text = json.dumps({**shape.body, **named_graph}, ensure_ascii=False)
-        whole = target + (f"?{query}" if query else "")
-        example = Example(asking.method, whole, headers, text)
+        if not bare:
+            graph = await _graph(client, url, headers) if "assistant_id" in shape.body else ""
+            named = {"assistant_id": graph} if graph else {}
+            body = json.dumps({**shape.body, **named}, ensure_ascii=False)
+        example = Example(asking.method, target + (query and f"?{query}"), headers, body)
         trial = await ask(client, url, example)
         if trial.accepted:
-            return usual, example, shape, trial
+            return usual, example, None if bare else shape, trial
         if not trial.status or trial.status in {401, 403}:
             why = f"{url} does not answer {example.method} {target}: {_saw(trial)}"
             raise InitRefused(why)
-        if trial.status in _NOT_HERE:
-            absent.add(usual)
-        else:
-            named_shape = f" ({shape.name})" if shape else ""
-            tried.append(f"{example.method} {usual}{named_shape}: {_saw(trial)}")
-    why = "; ".join(tried[-3:]) or f"there is nothing at {path or 'the paths of known APIs'}"
+        if bare or trial.status in _NOT_HERE:
+            done.add(usual)
+        if trial.status not in _NOT_HERE:
+            by = "" if bare else f" ({shape.name})"
+            refused.append(f"{example.method} {usual}{by}: {_saw(trial)}")
+    why = "; ".join(refused[-3:]) or f"there is nothing at {template or 'the paths of known APIs'}"
     offered = await _offered(client, url)
     reason = (
         f"{url} takes none of the requests tried: {why}.{offered} Give the path and a body that it "
@@ -217,25 +207,18 @@ async def _first(
     raise InitRefused(reason)
 
 
-async def _assistant(
-    client: httpx.AsyncClient, url: str, headers: Sequence[tuple[str, str]]
-) -> Mapping[str, str]:
-    """Return which graph a LangGraph server runs, nothing where it does not say."""
+async def _graph(client: httpx.AsyncClient, url: str, headers: Sequence[tuple[str, str]]) -> str:
+    """Return the first graph that a LangGraph server lists, "" where it lists none."""
     trial = await ask(client, url, Example("POST", "/assistants/search", headers, "{}"))
-    try:
-        return {"assistant_id": str(json.loads(trial.raw)[0]["graph_id"])} if trial.accepted else {}
-    except (ValueError, LookupError, TypeError):
-        return {}
+    listed = trial.decoded(list[dict[str, Any]]) or [{}]
+    return str(listed[0].get("graph_id", ""))
 
 
 async def _offered(client: httpx.AsyncClient, url: str) -> str:
     """Return the paths that a service's own description offers, as a sentence."""
     trial = await ask(client, url, Example("GET", "/openapi.json"))
-    try:
-        paths = json.loads(trial.raw)["paths"] if trial.accepted else {}
-        posts = [path for path, methods in paths.items() if "post" in methods]
-    except (ValueError, LookupError, TypeError, AttributeError):
-        return ""
+    paths = (trial.decoded(dict[str, Any]) or {}).get("paths")
+    posts = [path for path, methods in paths.items() if "post" in methods] if paths else []
     return f" Its openapi.json offers POST {', '.join(posts[:6])}." if posts else ""
 
 
@@ -368,18 +351,20 @@ def _likely(known: Mapping[str, str], names: Sequence[str]) -> str:
     return ""
 
 
-def _check(text: str, out: Path) -> None:
-    """Hold the whole plan against the configuration, before its first step: it must carry to 100 %.
+def hold_plan(tables: Mapping[str, Any], flow: str, shares: Sequence[float] = RAMP) -> None:
+    """Raise `ConfigRefused` for a configuration that is not valid at each share of graph."""
+    for share in shares:
+        raised = {"enable_langgraph": True, "langgraph_percent": share}
+        flows = {**tables["flows"], flow: {**tables["flows"][flow], **raised}}
+        try:
+            parse({**tables, "flows": flows})
+        except ConfigRefused as refused:
+            raise ConfigRefused(
+                None, [f"not valid at {share:g} %: {refused.problems}"]
+            ) from refused
 
-    Raises `ConfigRefused`.
-    """
-    tables = tomllib.loads(text)
-    for share in RAMP:
-        tables["flows"][FLOW] |= {"enable_langgraph": True, "langgraph_percent": share}
-        parse(tables, out)
 
-
-def _configuration(found: Found, dialect: str) -> str:
+def _configuration(found: Discovery, dialect: str) -> str:
     """Return the text of the configuration."""
     taken = {urlsplit(named).port for _, named in found.sides.values()}
     port, gateway = [one for one in range(8080, 8090) if one not in taken][:2]
@@ -403,18 +388,13 @@ def _rendered(template: str, **values: Any) -> str:
         keep_trailing_newline=True,
         loader=FileSystemLoader(Path(__file__).parent),
     )
-    environment.filters |= {"toml": _toml, "lines": _multiline}
+    environment.filters["toml"] = _toml
     return environment.get_template(template).render(values)
 
 
-def _toml(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _multiline(text: str) -> str:
-    """Return a text as TOML, on lines of its own where these can hold it."""
-    plain = "'''" not in text and all(one >= " " or one == "\n" for one in text)
-    return f"'''\n{text.rstrip()}\n'''" if plain and not text.endswith("'") else _toml(text)
+def _toml(text: str, *, lines: bool = False) -> str:
+    """Return a text as TOML, on lines of its own or in quotes."""
+    return tomlkit.string(text, multiline=lines).as_string()
 
 
 def _curl(base: str, example: Example) -> str:

@@ -42,7 +42,6 @@ class Captured:
     """Runs that served, by stack."""
     recorded: Counter[str] = field(default_factory=Counter)
     """Those of them with calls on the tape."""
-    shadows: int = 0
     escaped: Counter[str] = field(default_factory=Counter)
     """What shadows did past the tape, by name."""
 
@@ -128,10 +127,7 @@ async def _status(client: httpx.AsyncClient, settings: Settings) -> Mapping[str,
     headers = [("authorization", f"Bearer {table.flag_token}")] if table.flag_token else []
     asked = Example("GET", "/cutover/status", headers)
     trial = await ask(client, f"http://{host}:{table.port}", asked)
-    try:
-        return msgspec.json.decode(trial.raw, type=dict[str, Any]) if trial.accepted else None
-    except msgspec.MsgspecError:
-        return None
+    return trial.decoded(dict[str, Any])
 
 
 async def _fault(trying: Any) -> str:
@@ -163,7 +159,6 @@ def _captured(settings: Settings, name: str, store: Store) -> Captured:
     flow = flow_of(name, settings)
     for record in CaptureReader(store, name, store.names(name)[-NEWEST_FILES:]):
         if record.role == "shadow":
-            found.shadows += 1
             found.escaped.update(record.escaped)
         elif record.role == "serving":
             found.requests += 1

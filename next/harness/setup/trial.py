@@ -1,13 +1,19 @@
-"""A request by which services are tried, and how one answers it."""
+"""Requests by which services are tried, and how one answers them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+import tomllib
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
+import msgspec
 from starlette.routing import compile_path
 
 from cutover.errors import CutoverError, Outcome
@@ -17,6 +23,10 @@ from cutover.wire import BlockTooLong, Dialect, Reader
 SECONDS = 60.0
 """How long an answer may take; what has come by then is read."""
 MOST_BYTES = 4 << 20
+SAYS = "Say hello in five words."
+PLAIN = ["/chat", "/chat/stream", "/stream", "/ask", "/api/chat", "/"]
+"""Where services that follow no API are asked."""
+T = TypeVar("T")
 CREDENTIALS = frozenset({"authorization", "cookie", "x-api-key", "api-key"})
 """Headers that are sent, and never written down."""
 
@@ -67,6 +77,28 @@ class Example:
         return ClientRequest(self.method, path, self.target, headers, self.body.encode(), params)
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """An API: where it usually is, and a request's body; `conversation` is where its id stands."""
+
+    name: str
+    paths: Sequence[str]
+    body: Mapping[str, Any]
+    conversation: str = ""
+
+
+def shapes_for(path: str) -> Iterator[tuple[str, Shape]]:
+    """Yield paths and shapes to be tried; with a `path`, the shapes that are usual there first."""
+    text = Template((Path(__file__).parent / "shapes.toml").read_text("utf-8"))
+    filled = text.substitute(says=SAYS, thread=uuid.uuid4(), run=uuid.uuid4(), plain=PLAIN)
+    shapes = [Shape(**one) for one in tomllib.loads(filled)["shapes"]]
+    if path:
+        shapes.sort(key=lambda one: path not in one.paths)
+        yield from ((path, one) for one in shapes)
+    else:
+        yield from ((usual, one) for one in shapes for usual in one.paths)
+
+
 @dataclass(slots=True)
 class Trial:
     """What a service answered; `fault` is why there is none. Times are in seconds."""
@@ -92,6 +124,13 @@ class Trial:
     def streams(self) -> bool:
         """Whether the body is not one JSON document."""
         return self.media not in {"application/json", "text/html"}
+
+    def decoded(self, kind: type[T]) -> T | None:
+        """Return the body as JSON of a type; None where it is none, or not accepted."""
+        try:
+            return msgspec.json.decode(self.raw, type=kind) if self.accepted else None
+        except msgspec.MsgspecError:
+            return None
 
     def reading(self, dialect: Dialect) -> tuple[int, str, Outcome]:
         """Return how many events a dialect reads, their text, and how the stream ends."""

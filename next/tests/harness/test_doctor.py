@@ -61,7 +61,7 @@ def healthy(settings: Mapping[str, Any]) -> Survey:
         trial = Trial(200, "text/event-stream", STREAM, total=1.0, whole=True)
         found.trials["mine", name] = trial
     runs = Counter({"legacy": 9, "graph": 3})
-    found.captured["mine"] = Captured(12, runs=runs, recorded=Counter(runs), shadows=12)
+    found.captured["mine"] = Captured(12, runs=runs, recorded=Counter(runs))
     found.status = {"shadows": {"equal": 12}, "uncorrelated": {}}
     return found
 
@@ -255,17 +255,6 @@ def test_what_works_is_said_with_why_not(name: str) -> None:
     assert " ".join(one.works for one in result.uses) == works
     assert all(one.why for one in result.uses if one.works != "yes")
     assert why in page(result)
-
-
-def test_what_is_on_no_tape_is_said() -> None:
-    """Calls at the gateway that name no run, and tools that ran in shadows."""
-    found = healthy(tables())
-    found.status = {"uncorrelated": {"no_run": 7}}
-    found.captured["mine"].escaped["tool search"] = 6
-    last = page(judge(found)).splitlines()[-1]
-    assert last.startswith("not on the tape: ")
-    assert "calls at the gateway, no_run: 7" in last
-    assert "tool search, in shadows: 6" in last
 
 
 @pytest.mark.sockets

@@ -21,7 +21,7 @@ from harness.cli import cli
 from harness.config import decode, load, parse
 from harness.live import LiveSettings
 from harness.services import dialect, flow_of, open_services
-from harness.setup.init import Asking, Found, look, write
+from harness.setup.init import Asking, Discovery, look, write
 from harness.setup.trial import Example
 from rules.flows import FLOWS
 from tests.support.origin import Asked, Origin, Reply
@@ -84,7 +84,7 @@ def recorded(name: str) -> bytes:
 
 async def found(
     stranger: Stranger | Several, other: Stranger | None = None, **asking: Any
-) -> tuple[Found, str]:
+) -> tuple[Discovery, str]:
     """Return what is found of a service and another one, and what was told."""
     told: list[str] = []
     async with (
@@ -158,7 +158,7 @@ OWN: Mapping[str, tuple[Stranger, dict[str, Any], dict[str, Any]]] = {
     ),
     "id in a header": (
         Stranger("/say", "text", recorded("chat-text.sse")),
-        {"path": "/say", "body": '{"text": "hi"}', "headers": ["X-Session-Id: s"]},
+        {"path": "/say", "body": '{"text": "hi"}', "headers": [("X-Session-Id", "s")]},
         {"keys": {"conversation": "header.x-session-id"}},
     ),
     "no stream": (
@@ -302,7 +302,7 @@ async def test_what_is_commented_out_is_valid(tmp_path: Path) -> None:
 
 async def test_credentials_are_sent_and_not_written(tmp_path: Path) -> None:
     """Neither into the file nor into the command that is shown."""
-    result, told = await found(known("ai sdk"), headers=["Authorization: Bearer sk-secret"])
+    result, told = await found(known("ai sdk"), headers=[("Authorization", "Bearer sk-secret")])
     commands = write(result, tmp_path / "cutover.toml", lambda _: None)
     written = (tmp_path / "cutover.toml").read_text("utf-8")
     assert ("Authorization", "Bearer sk-secret") in result.example.headers
