@@ -8,7 +8,7 @@ import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -21,6 +21,7 @@ from rules.flows import FLOWS
 
 MOST_BYTES = 1 << 20
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+_EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - where a server listens
 _PROVIDER: Final = re.compile(r"[A-Za-z0-9_-]+")
 Percent = Annotated[float, Field(ge=0, le=100)]
 
@@ -300,30 +301,27 @@ class Settings(_Table):
         return any(not table.paths for table in self.flows.values())
 
     @property
+    def server_url(self) -> str:
+        """The base URL under which this machine reaches the router."""
+        host, port = self.server.host, self.server.port
+        return f"http://{'127.0.0.1' if host in _EVERY_ADDRESS else host}:{port}"
+
+    @property
     def gateway_url(self) -> str:
         """The base URL under which services reach the gateway, "" without one."""
         table = self.gateway
         return "" if table is None else table.url.rstrip("/") or f"http://{table.host}:{table.port}"
 
 
-TABLES: Final[Mapping[str, type[BaseModel]]] = {
-    "server": ServerTable,
-    "stores": StoresTable,
-    "rollout": RolloutTable,
-    "limits": LimitsTable,
-    "breaker": BreakerTable,
-    "shadow": ShadowTable,
-    "captures": CapturesTable,
-    "stacks.NAME": StackTable,
-    "telemetry": TelemetryTable,
-    "flags": FlagsTable,
-    "gateway": GatewayTable,
-    "providers.NAME": ProviderTable,
-    "models.ID": ModelTable,
-    "embeddings": EmbeddingsTable,
-    "flows.NAME": FlowTable,
-}
-"""The tables by name, as a file heads them."""
+def _tables() -> Iterator[tuple[str, type[BaseModel]]]:
+    for name, field in Settings.model_fields.items():
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield name, kind
+
+
+TABLES: Final[Mapping[str, type[BaseModel]]] = dict(_tables())
+"""The tables by name; those of dicts are headed `[name.NAME]`."""
 
 
 def load(path: Path | None) -> Settings:
@@ -438,8 +436,7 @@ def sentence(error: Any) -> str:
 
 
 def _keys(parents: tuple[Any, ...]) -> list[str]:
-    headed = {heading.partition(".")[0]: table for heading, table in TABLES.items()}
-    table = headed.get(str(parents[0])) if parents else Settings
+    table = TABLES.get(str(parents[0])) if parents else Settings
     return list(table.model_fields) if table else []
 
 

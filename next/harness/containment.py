@@ -27,9 +27,9 @@ def _submit_here(pool: ThreadPoolExecutor, /, *args: Any, **named: Any) -> Futur
     return Context().run(_submit, pool, copy_context().run, *args, **named)
 
 
-def _use(start: object, submit: object) -> None:
-    setattr(threading.Thread, "start", start)  # noqa: B010 - a type checker refuses the assignment
-    setattr(ThreadPoolExecutor, "submit", submit)  # noqa: B010 - as above
+def _use(start: Any, submit: Any) -> None:
+    threading.Thread.start = start  # type: ignore[method-assign]
+    ThreadPoolExecutor.submit = submit  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 from pydantic import AfterValidator
 from pydantic.fields import FieldInfo
@@ -32,10 +32,15 @@ def reference() -> str:
     top = {name: one for name, one in Settings.model_fields.items() if one.description}
     parts = [INTRODUCTION, _table("", inspect.getdoc(Settings) or "", top)]
     parts += [
-        _table(heading, inspect.getdoc(table) or "", table.model_fields)
-        for heading, table in TABLES.items()
+        _table(name + ".NAME" * _named(name), inspect.getdoc(table) or "", table.model_fields)
+        for name, table in TABLES.items()
     ]
     return "\n".join(parts)
+
+
+def _named(table: str) -> bool:
+    """Return whether there are several tables of a kind, by name."""
+    return get_origin(Settings.model_fields[table].annotation) is dict
 
 
 def _table(heading: str, about: str, fields: dict[str, FieldInfo]) -> str:

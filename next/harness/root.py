@@ -25,7 +25,7 @@ from effects.world import EffectSettings, World, open_world
 from harness.config import ConfigRefused, Settings
 from harness.live import LiveSettings
 from harness.services import Services, candidates, flow_of
-from router.app import ServedFlow, create_app
+from router.app import Perform, ServedFlow, create_app
 from router.breaker import BreakerSettings
 from router.captures import Captures, Redactor, Store
 from router.captures.lines import played_line, served_lines
@@ -172,11 +172,9 @@ def crashing(stack: Stack, after: int) -> Stack:
     return crash
 
 
-def with_crash(stacks: Mapping[str, Stack], name: str, after: int) -> Mapping[str, Stack]:
-    """Return stacks of which one crashes; `after` 0 leaves them as they are."""
-    if not after:
-        return stacks
-    return {**stacks, name: crashing(stacks[name], after)}
+def built_in(flow: str) -> dict[str, Candidate]:
+    """Return what may serve a built-in flow."""
+    return {one: Candidate(one, stack) for one, stack in stacks(flow).items()}
 
 
 def equal(flow: Flow, tape: TapeRecord, served: RunRecord, played: RunRecord) -> bool:
@@ -219,16 +217,16 @@ def application(
     settings, table = live.settings, live.settings.shadow
 
     def flow(name: str) -> ServedFlow:
-        table, served = settings.flows[name], flow_of(name, settings)
-        if table.paths:
-            assert services is not None  # noqa: S101 - who serves a configuration opens them
-            found = candidates(settings, table, services)
-            return ServedFlow(served, found, lambda: live.flows[name])
-        from harness.builtin import OPERATIONS
+        operations: Mapping[str, Perform] = {}
+        if settings.flows[name].paths and services:
+            found = dict(candidates(settings, settings.flows[name], services))
+        else:
+            from harness.builtin import OPERATIONS
 
-        built = with_crash(stacks(name), "graph", crash_after)
-        found = {one: Candidate(one, stack) for one, stack in built.items()}
-        return ServedFlow(served, found, lambda: live.flows[name], OPERATIONS)
+            found, operations = built_in(name), OPERATIONS
+            if crash_after:
+                found["graph"] = Candidate("graph", crashing(found["graph"].stack, crash_after))
+        return ServedFlow(flow_of(name, settings), found, lambda: live.flows[name], operations)
 
     flows = [flow(name) for name in settings.flows]
     pauses = PausedExchanges(PauseTable(world.database, world.clock))

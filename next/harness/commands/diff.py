@@ -45,7 +45,7 @@ def opened(captures: str) -> Store:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class Comparison:
     """What is compared, as it is sent to workers; `flows` are those to be read, () for all."""
 
     captures: Sequence[str]
@@ -105,7 +105,7 @@ def diff(
     else:
         settings = load(config)
         named = chosen(flows, list(settings.flows)) if flows else ()
-        job = Job(captures, settings, named, known, aa)
+        job = Comparison(captures, settings, named, known, aa)
         with workers(processes, scheduler) as mapped:
             rows, read = compare_captures(job, since, until, mapped)
     now = time.time()
@@ -126,7 +126,7 @@ def diff(
     return report.verdict.status
 
 
-def compare_captures(job: Job, since: int, until: int, mapped: Map) -> tuple[Rows, Read]:
+def compare_captures(job: Comparison, since: int, until: int, mapped: Map) -> tuple[Rows, Read]:
     """Return the rows of the exchanges that began in a time, in microseconds since 1970.
 
     Raises `Unusable` for captures that cannot be opened.
@@ -144,13 +144,15 @@ def compare_captures(job: Job, since: int, until: int, mapped: Map) -> tuple[Row
     return rows, Read(files=len(files), lines=lines, damage=dict(damage))
 
 
-def _heads(job: Job, files: Sequence[str]) -> tuple[list[tuple[str, list[LineHead]]], Counter[str]]:
+def _heads(
+    job: Comparison, files: Sequence[str]
+) -> tuple[list[tuple[str, list[LineHead]]], Counter[str]]:
     """Return the heads of all lines of some files, and what cannot be read."""
     damage: Counter[str] = Counter()
     return [(one, [head for head, _ in job.lines(one, damage)]) for one in files], damage
 
 
-def _rows(job: Job, batch: Batch) -> tuple[Rows, Counter[str]]:
+def _rows(job: Comparison, batch: Batch) -> tuple[Rows, Counter[str]]:
     """Return the rows of some exchanges; what their heads did not show is damage."""
     damage: Counter[str] = Counter()
     flows = {name: flow_of(name, job.settings) for name in job.settings.flows}
@@ -158,7 +160,7 @@ def _rows(job: Job, batch: Batch) -> tuple[Rows, Counter[str]]:
     return rows_of(_records(job, batch, damage), flows, compare, aa=job.aa), damage
 
 
-def _records(job: Job, batch: Batch, damage: Counter[str]) -> Iterator[RunRecord]:
+def _records(job: Comparison, batch: Batch, damage: Counter[str]) -> Iterator[RunRecord]:
     seen: set[tuple[str, str, str]] = set()
     # The newest first: a stack that was mended is replayed again, and that run counts.
     for file in sorted(batch.files, key=lambda one: one.rpartition("/")[2], reverse=True):

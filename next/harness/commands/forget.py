@@ -51,7 +51,7 @@ class NotReached(CutoverError):
 
 
 @dataclass(slots=True)
-class Forgotten:
+class Removal:
     """How many entries were removed, by store, and what could not be."""
 
     removed: Counter[str] = field(default_factory=Counter)
@@ -66,13 +66,13 @@ async def forget(
     *,
     flows: Collection[str] = FLOWS,
     dry_run: bool = False,
-) -> Forgotten:
+) -> Removal:
     """Remove users with their conversations, and the conversations of `flows` with these ids.
 
     In a conversation that a user had with others, their turns stay. A command that was stopped can
     be given again. A dry run counts.
     """
-    done = Forgotten()
+    done = Removal()
     whole = {(flow, one) for flow in flows for one in ids}
     chats, learnt = set(whole), set[Place]()
     for user in users:
@@ -122,7 +122,7 @@ async def _learnt_in(world: World, chat: Chat) -> set[Place]:
 
 
 async def _from_captures(
-    captured: Captures, users: Collection[str], chats: set[Chat], done: Forgotten, *, dry_run: bool
+    captured: Captures, users: Collection[str], chats: set[Chat], done: Removal, *, dry_run: bool
 ) -> None:
     """Remove lines of captures, and what was thought of their exchanges."""
     lines = partial(captures.forget, captured.store, users, chats, captured.redactor)
@@ -135,7 +135,7 @@ async def _from_captures(
 
 async def forget_configured(
     config: Path | None, users: Collection[str], ids: Collection[str], *, dry_run: bool
-) -> Forgotten:
+) -> Removal:
     """Forget in the stores and flows of a file; raises `ConfigRefused` and `NotReached`."""
     settings = load(config)
     try:

@@ -36,14 +36,14 @@ def targets(
             raise Unusable(where="--legacy and --graph", reason="name both, or none")
         return {one: (at, headers) for one, at in zip(STACKS, own, strict=True)}
     settings = load(config)
-    key, host = settings.rollout.qa_key, settings.server.host
+    key = settings.rollout.qa_key
     if not key or not settings.flows[flow].enable_langgraph:
         needed = f"set rollout.qa_key and flows.{flow}.enable_langgraph in cutover.toml, or name "
         needed += "--legacy and --graph"
-        raise Unusable(where=f"the router lets nobody ask for a stack of {flow!r}", reason=needed)
-    if host in {"0.0.0.0", "::"}:  # noqa: S104 - where it listens
-        host = "127.0.0.1"
-    at = url or f"http://{host}:{settings.server.port}"
+        raise Unusable(
+            where=f"the router lets no client ask for a stack of {flow!r}", reason=needed
+        )
+    at = url or settings.server_url
     asks = {**headers, "x-cutover-qa-key": key}
     return {one: (at, {**asks, "x-cutover-stack": one}) for one in STACKS}
 

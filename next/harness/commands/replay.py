@@ -27,7 +27,6 @@ from harness.services import Services, candidates, flow_of, open_services
 from router.captures import CaptureReader, Captures, Store
 from router.captures.reader import POLL_SECONDS
 from router.captures.replay import STATES, Part, Replay, Target, replayed
-from router.driver import Candidate
 
 FILES_AT_ONCE = 8
 """Files that a worker gets at a time."""
@@ -46,7 +45,7 @@ class ReplayRefused(CutoverError):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ReplayJob:
     """What is to be replayed, as it is sent to workers: `settings` hold the captures' key."""
 
     captures: str
@@ -113,7 +112,7 @@ def _rows(kind: str, counts: Counter[str]) -> Iterator[tuple[str, str]]:
     return ((f"  {kind}{name.replace('_', ' ')}", f"{count}") for name, count in counts.items())
 
 
-def replay(job: Job, scheduler: str = "", *, follow: bool = False) -> Summary:
+def replay(job: ReplayJob, scheduler: str = "", *, follow: bool = False) -> Summary:
     """Replay until it is done or a signal comes, and print the summary."""
     stop = Event()
     for one in (signal.SIGINT, signal.SIGTERM):
@@ -127,7 +126,7 @@ def replay(job: Job, scheduler: str = "", *, follow: bool = False) -> Summary:
 
 def job_of(
     captures: str, stack: str, flow: str | None, part: str, settings: Settings, out: str = ""
-) -> Job:
+) -> ReplayJob:
     """Return a job; raises `ReplayRefused` for a flow, a stack or a part that is none."""
     flows = [one for one in settings.flows if flow in {None, one}]
     if not flows:
@@ -147,7 +146,7 @@ def job_of(
         share = Part.of(part)
     except ValueError as error:
         raise ReplayRefused(str(error), option="--part") from error
-    return Job(captures, out or captures, stack, flow, share, settings)
+    return ReplayJob(captures, out or captures, stack, flow, share, settings)
 
 
 def _unknown(name: str | None, known: Iterable[str]) -> str:
@@ -176,7 +175,7 @@ def untouched(settings: Settings, flows: Sequence[str]) -> Settings:
     )
 
 
-def here(job: Job, stop: Event, *, follow: bool = False) -> Summary:
+def here(job: ReplayJob, stop: Event, *, follow: bool = False) -> Summary:
     """Replay in this process, until `stop` is set."""
     reader = CaptureReader(Store(job.captures), job.flow)
     lines = reader.follow(stop, stop.wait) if follow else reader
@@ -185,7 +184,7 @@ def here(job: Job, stop: Event, *, follow: bool = False) -> Summary:
 
 
 async def _replay(
-    job: Job, done: set[str], reader: CaptureReader, lines: Iterable[RunRecord]
+    job: ReplayJob, done: set[str], reader: CaptureReader, lines: Iterable[RunRecord]
 ) -> Summary:
     """Replay lines that a reader yields, in a world that is not touched."""
     settings, before = job.settings, outside.copy()
@@ -216,17 +215,17 @@ async def _replay(
     )
 
 
-def _target(job: Job, name: str, services: Services) -> Target:
+def _target(job: ReplayJob, name: str, services: Services) -> Target:
     table = job.settings.flows[name]
     if table.paths:
         found = candidates(job.settings, table, services)
         found = {one: stack for one, stack in found.items() if stack.shadow_safe}
     else:
-        found = {one: Candidate(one, stack) for one, stack in root.stacks(name).items()}
+        found = root.built_in(name)
     return Target(flow_of(name, job.settings), found, versions(job.settings, name))
 
 
-def on_workers(scheduler: str, job: Job, stop: Event, *, follow: bool = False) -> Summary:
+def on_workers(scheduler: str, job: ReplayJob, stop: Event, *, follow: bool = False) -> Summary:
     """Replay on the workers of a Dask cluster, some files at a time, until `stop` is set.
 
     What workers are at when it is set they end; raises `ReplayRefused` without the package.
@@ -254,7 +253,7 @@ def on_workers(scheduler: str, job: Job, stop: Event, *, follow: bool = False) -
     return summary
 
 
-def _on_worker(job: Job, files: Sequence[str], done: set[str]) -> Summary:
+def _on_worker(job: ReplayJob, files: Sequence[str], done: set[str]) -> Summary:
     """Replay some files in a worker."""
     reader = CaptureReader(Store(job.captures), job.flow, files)
     with _one_at_a_time:

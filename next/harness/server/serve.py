@@ -19,7 +19,7 @@ import uvloop
 from fastapi import FastAPI
 
 from harness import root
-from harness.config import ConfigRefused, ServerTable, load
+from harness.config import ConfigRefused, load
 from harness.live import LiveSettings
 from harness.server.apps import apps
 from harness.server.gateway import serving_gateway
@@ -50,16 +50,7 @@ async def _serve(live: LiveSettings, *, simulate: bool, crash: int) -> None:
             model = await opened.enter_async_context(Simulator(chunk_ms=20))
             os.environ["OPENAI_BASE_URL"] = model.base_url
             os.environ.setdefault("OPENAI_API_KEY", "none")
-        captures = await opened.enter_async_context(root.capturing(live.settings))
-        world = await opened.enter_async_context(root.opened(live.settings))
-        services = await opened.enter_async_context(
-            open_services(live.settings, await opened.enter_async_context(apps(live.settings)))
-        )
-        await opened.enter_async_context(serving_gateway(live.settings, services.runs))
-        told = await opened.enter_async_context(root.tracing(live.settings))
-        app = root.application(
-            live, world, services, captures=captures, observers=told, crash_after=crash
-        )
+        app = await _application(live, opened, crash)
         for following in _following(live):
             opened.callback(asyncio.create_task(following).cancel)
         # Looking for cycles stops every stream, for 0.2 s where it looks through all that has been
@@ -67,11 +58,26 @@ async def _serve(live: LiveSettings, *, simulate: bool, crash: int) -> None:
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 20, 100)
-        await server(app, live.settings.server).serve()
+        table = live.settings.server
+        config = listener(app, host=table.host, port=table.port)
+        await Server(config, partial(app.state.drain, table.drain_seconds)).serve()
     # A stack may swallow its cancellation, or block a thread: the process ends all the same.
     leaving = threading.Timer(LEAVING_SECONDS, os._exit, (0,))
     leaving.daemon = True
     leaving.start()
+
+
+async def _application(live: LiveSettings, opened: AsyncExitStack, crash: int) -> FastAPI:
+    """Return the application, with all that it needs open until `opened` is closed."""
+    enter, settings = opened.enter_async_context, live.settings
+    captures = await enter(root.capturing(settings))
+    world = await enter(root.opened(settings))
+    services = await enter(open_services(settings, await enter(apps(settings))))
+    await enter(serving_gateway(settings, services.runs))
+    observers = await enter(root.tracing(settings))
+    return root.application(
+        live, world, services, captures=captures, observers=observers, crash_after=crash
+    )
 
 
 def _following(live: LiveSettings) -> list[Coroutine[Any, Any, None]]:
@@ -98,11 +104,3 @@ class Server(uvicorn.Server):
         """Drain, and then close what is left."""
         await self._drain()
         await super().shutdown(sockets)
-
-
-def server(app: FastAPI, table: ServerTable) -> uvicorn.Server:
-    """Return the HTTP server of an application."""
-    return Server(
-        listener(app, host=table.host, port=table.port),
-        partial(app.state.drain, table.drain_seconds),
-    )

@@ -122,11 +122,10 @@ async def _ask_services(
 
 async def _status(client: httpx.AsyncClient, settings: Settings) -> Mapping[str, Any] | None:
     """Return the status of the router that serves a configuration on this machine."""
-    table = settings.server
-    host = "127.0.0.1" if table.host in {"0.0.0.0", "::"} else table.host  # noqa: S104 - no bind
-    headers = [("authorization", f"Bearer {table.flag_token}")] if table.flag_token else []
+    token = settings.server.flag_token
+    headers = [("authorization", f"Bearer {token}")] if token else []
     asked = Example("GET", "/cutover/status", headers)
-    trial = await ask(client, f"http://{host}:{table.port}", asked)
+    trial = await ask(client, settings.server_url, asked)
     return trial.decoded(dict[str, Any])
 
 

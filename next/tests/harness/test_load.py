@@ -39,7 +39,7 @@ example = "POST /chat\\ncontent-type: application/json\\n\\n{}"
         ("", "--flow nope", "no flow 'nope': there are chat"),
         ("", "--flow chat", "set rollout.qa_key and flows.chat.enable_langgraph"),
         (TESTER, "--flow ops", "set rollout.qa_key and flows.ops.enable_langgraph"),
-        (SERVICES, "", "the router lets nobody ask for a stack of 'assistant'"),
+        (SERVICES, "", "the router lets no client ask for a stack of 'assistant'"),
         (SERVICES, "--legacy http://127.0.0.1:1", "--legacy and --graph: name both, or none"),
         (SERVICES, "--pairs 0", "--pairs"),
         (SERVICES, "--messages away.jsonl", "No such file"),

@@ -19,7 +19,7 @@ import pytest
 from cutover import Stack
 from cutover.records import encode
 from harness import root
-from harness.commands.replay import Job, ReplayRefused, Summary, here, job_of, on_workers
+from harness.commands.replay import ReplayJob, ReplayRefused, Summary, here, job_of, on_workers
 from harness.config import CapturesTable, Settings, parse
 from router.captures import CaptureReader, Store
 from tests.flows.samples import SAMPLES
@@ -54,10 +54,10 @@ def captured(tmp_path: Path) -> Path:
     return folder
 
 
-def job(folder: Path, stack: str = "graph", *, part: str = "1/1", out: Path | None = None) -> Job:
+def job(folder: Path, out: Path | None = None) -> ReplayJob:
     """Return a job on all flows."""
     settings = Settings(captures=CapturesTable(url="unused", key=KEY))
-    return job_of(str(folder), stack, None, part, settings, str(out) if out else "")
+    return job_of(str(folder), "graph", None, "1/1", settings, str(out) if out else "")
 
 
 def replays(folder: Path) -> list[str]:
