@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any, Final
 
 from cutover.chat_form import NotJson, decode, encode
@@ -26,7 +27,7 @@ from cutover.wire.dialect import (
     values,
 )
 from cutover.wire.lines import LineSplitter, TextSplitter, payload
-from cutover.wire.sse import MOST_BLOCK_BYTES, SseSplitter, events
+from cutover.wire.sse import MOST_BLOCK_BYTES, Splitter, SseSplitter, events
 
 _SPLITTERS: Final = {"sse": SseSplitter, "ndjson": LineSplitter}
 _HIGH_SURROGATES: Final = range(0xD800, 0xDC00)
@@ -89,20 +90,18 @@ class _Piece:
         called = cut.channel.startswith("call ")  # where a call ends, its arguments say
         if cut.tail or not cut.text or called or frame.raw.count(said) != 1:
             return None
-        head, _, tail = frame.raw.partition(said)
+        head, tail = frame.raw.split(said)
         return cls(frame.name, cut, head + b'"', b'"' + tail)
 
-    def text_of(self, block: bytes) -> str | None:
-        """Return the text of an event that is the same in all else."""
+    def text_of(self, block: bytes) -> str:
+        """Return the text of an event that is the same in all else, "" where it is not."""
         if not (block.startswith(self.head) and block.endswith(self.tail)):
-            return None
-        said = block[len(self.head) : len(block) - len(self.tail)]
-        if not _PLAIN.fullmatch(said):
-            return None
+            return ""
+        text = block[len(self.head) : len(block) - len(self.tail)]
         try:
-            return said.decode()
+            return text.decode() if _PLAIN.fullmatch(text) else ""
         except UnicodeDecodeError:
-            return None
+            return ""
 
 
 @dataclass(slots=True)
@@ -127,9 +126,7 @@ class _Shape(CutoverError):
         self.code, self.detail = code, detail
 
 
-def splitter(
-    dialect: Dialect, limit: int = MOST_BLOCK_BYTES
-) -> SseSplitter | LineSplitter | TextSplitter:
+def splitter(dialect: Dialect, limit: int = MOST_BLOCK_BYTES) -> Splitter | TextSplitter:
     """Return what cuts the bytes of a stream into its events."""
     framed = _SPLITTERS.get(dialect.framing)
     return framed(limit) if framed else TextSplitter()
@@ -190,20 +187,11 @@ class Reader:
         if not self._joins:
             return [self.read(block) for block in blocks]
         frames: list[Frame] = []
-        same: list[bytes] = []
-        texts: list[str] = []
-        for block in blocks:
-            text = None if self._before is None else self._before.text_of(block)
-            if text is not None:
-                same.append(block)
-                texts.append(text)
-                continue
-            if self._before is not None and same:
-                frames.append(self._go_on(self._before, same, texts))
-                same, texts = [], []
-            frames.append(self.read(block))
-        if self._before is not None and same:
-            frames.append(self._go_on(self._before, same, texts))
+        for before, group in groupby(blocks, self._like_before):
+            if before is not None:
+                frames.append(self._go_on(before, list(group)))
+            else:
+                frames.extend(map(self.read, group))
         return frames
 
     def close(self, *, torn: bool = False) -> list[Frame]:
@@ -256,10 +244,9 @@ class Reader:
 
     def read(self, block: bytes, *, last: bool = False) -> Frame:
         """Read one event's bytes; the `last` lacks its end, which the client is given."""
-        if self._before is not None and not last:
-            if (text := self._before.text_of(block)) is not None:
-                return self._go_on(self._before, [block], [text])
-            self._before = None
+        if not last and (before := self._like_before(block)) is not None:
+            return self._go_on(before, [block])
+        self._before = None
         raw, data, line = block, block, ""
         match self.dialect.framing:
             case "text":
@@ -345,12 +332,16 @@ class Reader:
         self._before = None if ids else _Piece.of(frame)
         return frame
 
-    def _go_on(self, before: _Piece, blocks: Sequence[bytes], texts: Sequence[str]) -> Frame:
+    def _like_before(self, block: bytes) -> _Piece | None:
+        """Return the event before this one, where nothing but the text of the two differs."""
+        return self._before if self._before is not None and self._before.text_of(block) else None
+
+    def _go_on(self, before: _Piece, blocks: Sequence[bytes]) -> Frame:
         """Read events that are the one before them but for their text."""
         channel = before.cut.channel
         self.events += len(blocks)
         self.recognised += len(blocks)
-        block, text = b"".join(blocks), "".join(texts)
+        block, text = b"".join(blocks), "".join(map(before.text_of, blocks))
         self.texts.add(channel, text)
         edits = Edits((TextCut(before.cut.place, channel, text),))
         return Frame(block, before.name, ((channel, text),), source=edits)
@@ -386,11 +377,9 @@ class Reader:
     def _name(self, value: Any, line: str) -> str:
         """Return an event's name: of those it may have, the first that a rule is declared for."""
         names = self.dialect.names
-        at = (
-            [one for one in values(value, names.path) if isinstance(one, str)] if names.path else []
-        )
+        at = values(value, names.path) if names.path else []
         for name in (*at, line):
-            if name and rules_of(self.dialect, name):
+            if name and isinstance(name, str) and rules_of(self.dialect, name):
                 return name
         return names.default
 
@@ -409,7 +398,7 @@ class Reader:
         if rule.says != "failure" and not any(holder[step] for holder, step, _ in places):
             return None
         code, message = (
-            next((str(one) for path in paths for one in values(value, path) if _scalar(one)), "")
+            next((str(one) for path in paths if (one := _one(value, path))), "")
             for paths in (reports.code, reports.message)
         )
         detail = ": ".join(one for one in (code, message) if one)
@@ -640,10 +629,6 @@ def _merged(old: Any, new: Any) -> Any:
         pairs = ((old[i : i + 1] or [None], new[i : i + 1] or [None]) for i in range(longest))
         return [_merged(one, two) for [one], [two] in pairs]
     return old if new is None else new
-
-
-def _scalar(value: Any) -> bool:
-    return isinstance(value, str | int | float) and bool(value)
 
 
 def _same_json(text: str, value: Any) -> bool:

@@ -7,6 +7,7 @@ multi-byte UTF-8 sequence equals CR or LF.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 import msgspec
@@ -39,13 +40,8 @@ class BlockTooLong(CutoverError):
 
 
 @dataclass(slots=True, eq=False)
-class SseSplitter:
-    """Turns bytes, cut anywhere, into blocks: lines up to and with the blank line that ends them.
-
-    Together the blocks are the input, byte by byte, and do not depend on how it was cut. A block
-    holds one event at most; one of comments, or a blank line of its own, holds none. A byte order
-    mark stays in the first block.
-    """
+class Splitter(ABC):
+    """Turns bytes, cut anywhere, into blocks: together they are the input, byte by byte."""
 
     limit: int = MOST_BLOCK_BYTES
     _buffer: bytearray = field(default_factory=bytearray)
@@ -84,8 +80,19 @@ class SseSplitter:
         self._seen = 0
         return [rest] if rest else []
 
+    @abstractmethod
     def _end(self, start: int) -> int | None:
         """Return where the block ends that begins at `start`, None if its end is not there yet."""
+
+
+class SseSplitter(Splitter):
+    """Splits into lines up to and with the blank line that ends them.
+
+    A block holds one event at most; one of comments, or a blank line of its own, holds none. A byte
+    order mark stays in the first block.
+    """
+
+    def _end(self, start: int) -> int | None:
         fresh = self._seen == start and not self._first
         if fresh and (whole := _LINES.match(self._buffer, start)) is not None:
             return whole.end()
