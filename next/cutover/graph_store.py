@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from functools import wraps
-from typing import Any, Literal, NamedTuple
+from inspect import Parameter, Signature
+from typing import Any
 
 import msgspec
 from langgraph.store.base import (
@@ -13,7 +13,6 @@ from langgraph.store.base import (
     GetOp,
     Item,
     ListNamespacesOp,
-    MatchCondition,
     Op,
     PutOp,
     Result,
@@ -35,35 +34,38 @@ class _Stored(msgspec.Struct, frozen=True):
     score: float | None = None
 
 
-class _Effects(NamedTuple):
-    """The effects of an operation, for coroutines and for threads."""
-
-    awaited: Callable[..., Any]
-    blocking: Callable[..., Any]
-
-
 def _operation(
-    name: str, kept: Any, *, writes: bool = False
-) -> Callable[[Callable[..., Op]], _Effects]:
-    """Make the effects of a method that returns an operation; the tape has its result as `kept`."""
-    taped = effect(name, writes=writes, ignore=("self", "refresh_ttl"))
+    name: str, kind: type[Op], kept: Any, *, writes: bool = False
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return the effects of an operation, for coroutines and for threads.
 
-    def decorate(method: Callable[..., Op]) -> _Effects:
-        @wraps(method)
-        async def awaited(self: TapedStore, *args: Any) -> Any:
-            [result] = await self.store.abatch([method(self, *args)])
-            return _stored(result)
+    Their arguments are the store and the operation's fields; the tape has its result as `kept`.
+    """
 
-        @wraps(method)
-        def blocking(self: TapedStore, *args: Any) -> Any:
-            [result] = self.store.batch([method(self, *args)])
-            return _stored(result)
+    async def awaited(store: BaseStore, *fields: Any) -> Any:
+        [result] = await store.abatch([kind(*fields)])
+        return _stored(result)
 
-        for one in (awaited, blocking):
-            one.__annotations__ = {**method.__annotations__, "return": kept}
-        return _Effects(taped(awaited), taped(blocking))
+    def blocking(store: BaseStore, *fields: Any) -> Any:
+        [result] = store.batch([kind(*fields)])
+        return _stored(result)
 
-    return decorate
+    taped = effect(name, writes=writes, ignore=("store", "refresh_ttl"))
+    names = ("store", *kind._fields)
+    signature = Signature([Parameter(one, Parameter.POSITIONAL_OR_KEYWORD) for one in names])
+    function: Any
+    for function in (awaited, blocking):
+        function.__signature__ = signature
+        function.__annotations__["return"] = kept
+    return taped(awaited), taped(blocking)
+
+
+_EFFECTS = {
+    GetOp: _operation("store.get", GetOp, _Stored | None),
+    SearchOp: _operation("store.search", SearchOp, list[_Stored]),
+    PutOp: _operation("store.put", PutOp, None, writes=True),
+    ListNamespacesOp: _operation("store.list", ListNamespacesOp, list[tuple[str, ...]]),
+}
 
 
 class TapedStore(BaseStore):
@@ -81,60 +83,18 @@ class TapedStore(BaseStore):
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Perform operations in order; see `BaseStore.abatch`."""
-        calls = map(self._call, ops)
-        return [_result(await effects.awaited(self, *args)) for effects, args in calls]
+        return [_result(await _EFFECTS[type(op)][0](self.store, *_plain(op))) for op in ops]
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Perform operations in order, from a thread; see `BaseStore.batch`."""
-        calls = map(self._call, ops)
-        return [_result(effects.blocking(self, *args)) for effects, args in calls]
+        return [_result(_EFFECTS[type(op)][1](self.store, *_plain(op))) for op in ops]
 
-    def _call(self, op: Op) -> tuple[_Effects, tuple[Any, ...]]:
-        """Return the effects of an operation, and its fields as JSON."""
-        match op:
-            case GetOp():
-                return self._get, op
-            case SearchOp():
-                return self._search, op
-            case PutOp():
-                return self._put, op._replace(value=None if op.value is None else dict(op.value))
-            case ListNamespacesOp():
-                conditions = [(c.match_type, c.path) for c in op.match_conditions or ()]
-                return self._list, (conditions, *op[1:])
 
-    @_operation("store.get", _Stored | None)
-    def _get(self, namespace: tuple[str, ...], key: str, refresh_ttl: bool) -> Op:  # noqa: FBT001 - as the operation has it
-        return GetOp(namespace, key, refresh_ttl)
-
-    @_operation("store.search", list[_Stored])
-    def _search(
-        self,
-        namespace: tuple[str, ...],
-        filter: dict[str, Any] | None,  # noqa: A002 - as the operation calls it
-        limit: int,
-        offset: int,
-        query: str | None,
-        refresh_ttl: bool,  # noqa: FBT001 - as the operation has it
-    ) -> Op:
-        return SearchOp(namespace, filter, limit, offset, query, refresh_ttl)
-
-    @_operation("store.put", None, writes=True)
-    def _put(
-        self,
-        namespace: tuple[str, ...],
-        key: str,
-        value: dict[str, Any] | None,
-        index: list[str] | Literal[False] | None,
-        ttl: float | None,
-    ) -> Op:
-        return PutOp(namespace, key, value, index, ttl)
-
-    @_operation("store.list", list[tuple[str, ...]])
-    def _list(
-        self, conditions: list[tuple[Any, Any]], max_depth: int | None, limit: int, offset: int
-    ) -> Op:
-        matches = tuple(MatchCondition(kind, tuple(path)) for kind, path in conditions)
-        return ListNamespacesOp(matches or None, max_depth, limit, offset)
+def _plain(op: Op) -> Op:
+    """Return an operation whose value is a dict, as JSON has it."""
+    if isinstance(op, PutOp) and op.value is not None:
+        return op._replace(value=dict(op.value))
+    return op
 
 
 def _stored(result: Any) -> Any:

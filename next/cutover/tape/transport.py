@@ -94,15 +94,14 @@ class TapeTransport(_Transport):
 
     async def handle_async_request(self, request: Any) -> Any:
         """Answer a request of an asynchronous client."""
-        run, call = None, None
-        if current_run() is not None or playing:
-            await request.aread()
-            call = _call(request)
-            run = run_for(call.name, writes=call.writes)
-        if run is None or call is None:
-            return await self._async_inner(request).handle_async_request(request)
+        if current_run() is None and not playing:
+            return await self._pool(request).handle_async_request(request)
+        await request.aread()
+        call = _call(request)
+        if (run := run_for(call.name, writes=call.writes)) is None:
+            return await self._pool(request).handle_async_request(request)
         if call.model and isinstance(run, RemoteRun):
-            return await self._pool(request).handle_async_request(run.rerouted(request))
+            return await self._own_pool(request).handle_async_request(run.rerouted(request))
         performed: list[bool] = []
 
         def perform() -> AsyncIterator[Item]:
@@ -118,15 +117,15 @@ class TapeTransport(_Transport):
 
     def handle_request(self, request: Any) -> Any:
         """Answer a request of a blocking client."""
-        run, call = None, None
-        if current_run() is not None or playing:
-            request.read()
-            call = _call(request)
-            run = run_for(call.name, writes=call.writes)
-        if run is None or call is None:
-            return self._blocking_inner(request).handle_request(request)
+        if current_run() is None and not playing:
+            return self._pool(request, blocking=True).handle_request(request)
+        request.read()
+        call = _call(request)
+        if (run := run_for(call.name, writes=call.writes)) is None:
+            return self._pool(request, blocking=True).handle_request(request)
         if call.model and isinstance(run, RemoteRun):
-            return self._blocking_pool(request).handle_request(run.rerouted(request))
+            pool = self._own_pool(request, blocking=True)
+            return pool.handle_request(run.rerouted(request))
         performed: list[bool] = []
 
         def perform() -> Iterator[Item]:
@@ -154,28 +153,23 @@ class TapeTransport(_Transport):
                 inner.close()
         self._blocking.clear()
 
-    def _async_inner(self, request: Any) -> Any:
-        return self._inner or self._pool(request)
+    def _pool(self, request: Any, *, blocking: bool = False) -> Any:
+        return self._inner or self._own_pool(request, blocking=blocking)
 
-    def _pool(self, request: Any) -> Any:
-        opened = self._by_loop.setdefault(asyncio.get_running_loop(), {})
+    def _own_pool(self, request: Any, *, blocking: bool = False) -> Any:
+        """Return connections of the request's library, of this event loop where they need one."""
+        opened = self._blocking
+        if not blocking:
+            opened = self._by_loop.setdefault(asyncio.get_running_loop(), {})
         library = _library(request)
         if library.__name__ not in opened:
-            opened[library.__name__] = library.AsyncHTTPTransport(**_settings(library))
+            kind = library.HTTPTransport if blocking else library.AsyncHTTPTransport
+            opened[library.__name__] = kind(**_settings(library))
         return opened[library.__name__]
-
-    def _blocking_inner(self, request: Any) -> Any:
-        return self._inner or self._blocking_pool(request)
-
-    def _blocking_pool(self, request: Any) -> Any:
-        library = _library(request)
-        if library.__name__ not in self._blocking:
-            self._blocking[library.__name__] = library.HTTPTransport(**_settings(library))
-        return self._blocking[library.__name__]
 
     async def _send(self, request: Any) -> AsyncIterator[Item]:
         request.headers["accept-encoding"] = "identity"
-        response = await self._async_inner(request).handle_async_request(request)
+        response = await self._pool(request).handle_async_request(request)
         response.request = request
         try:
             yield _head(response)
@@ -190,7 +184,7 @@ class TapeTransport(_Transport):
 
     def _send_blocking(self, request: Any) -> Iterator[Item]:
         request.headers["accept-encoding"] = "identity"
-        with closing(self._blocking_inner(request).handle_request(request)) as response:
+        with closing(self._pool(request, blocking=True).handle_request(request)) as response:
             response.request = request
             yield _head(response)
             body = BodySplitter(response.headers.get("content-type", ""))
