@@ -265,9 +265,10 @@ class Framer:
         data = msgspec.to_builtins(event, enc_hook=plain)
         texts = []
         for path, text in self._flow.texts.get(name, {}).items():
-            value = _take(data, path)
-            if value is None:
+            holder, last = _holder(data, path)
+            if holder is None:
                 continue
+            value = holder.pop(last)
             if text.growth == "total":
                 so_far = self.texts.get(text.channel, "")
                 if not value.startswith(so_far):
@@ -298,26 +299,19 @@ class Framer:
         event: Event = frame.source
         data = msgspec.to_builtins(event, enc_hook=plain)
         for path, text in self._flow.texts.get(frame.name, {}).items():
-            if text.growth == "delta" and (count := skip.get(text.channel, 0)):
-                *parents, last = path.split(".")
-                holder: Any = data
-                for step in parents:
-                    holder = holder[step]
-                if isinstance(holder.get(last), str):
-                    holder[last] = holder[last][count:]
+            holder, last = _holder(data, path)
+            if holder is not None and text.growth == "delta":
+                holder[last] = holder[last][skip.get(text.channel, 0) :]
         return wire(msgspec.convert(data, type(event)), named=self._flow.named)
 
 
-def _take(data: dict[str, Any], path: str) -> str | None:
-    """Remove the text at a dotted path of `data` and return it; None where there is none."""
+def _holder(data: Any, path: str) -> tuple[dict[str, Any] | None, str]:
+    """Return what holds the text at a dotted path, and its key there; None where no text is."""
     *parents, last = path.split(".")
-    holder: Any = data
     for step in parents:
-        holder = holder.get(step) if isinstance(holder, dict) else None
-    if not isinstance(holder, dict) or not isinstance(holder.get(last), str):
-        return None
-    value: str = holder.pop(last)
-    return value
+        data = data.get(step) if isinstance(data, dict) else None
+    holds = isinstance(data, dict) and isinstance(data.get(last), str)
+    return data if holds else None, last
 
 
 def _substance(data: dict[str, Any], tag: str | None) -> bool:

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing, contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -271,17 +279,19 @@ class _Node(Runnable[Any, Any]):
     def __init__(self, name: str, bound: Runnable[Any, Any]) -> None:
         self.name, self._bound = name, bound
 
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:  # noqa: A002 - Runnable's name
-        try:
-            with timed(str(self.name)):
-                return self._bound.invoke(input, config, **kwargs)
-        except SystemExit as error:
-            raise NodeExited(str(self.name)) from error
+    def invoke(self, *given: Any, **named: Any) -> Any:
+        with self._contained():
+            return self._bound.invoke(*given, **named)
 
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:  # noqa: A002 - Runnable's name
+    async def ainvoke(self, *given: Any, **named: Any) -> Any:
+        with self._contained():
+            return await self._bound.ainvoke(*given, **named)
+
+    @contextmanager
+    def _contained(self) -> Iterator[None]:
         try:
             with timed(str(self.name)):
-                return await self._bound.ainvoke(input, config, **kwargs)
+                yield
         except SystemExit as error:
             raise NodeExited(str(self.name)) from error
 

@@ -8,6 +8,7 @@ import logging
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
 from functools import cached_property, wraps
 from hashlib import blake2b
 from typing import Any, TypeVar, cast, get_args, get_type_hints
@@ -72,29 +73,26 @@ def effect(
     return decorate
 
 
+@dataclass(eq=False)
 class _Codec:
     """How the calls of one function are written on the tape and read from it."""
 
-    def __init__(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        writes: bool,  # noqa: FBT001 - positional where it is built, once
-        seconds: float,
-        raises: tuple[type[Exception], ...],
-        ignore: tuple[str, ...],
-    ) -> None:
-        self.name, self.function, self.writes, self.seconds = name, function, writes, seconds
-        self._raises = {kind.__name__: kind for kind in raises}
-        self._ignore = ignore
-        self._signature = inspect.signature(function)
-        self._warned = False
+    name: str
+    function: Callable[..., Any]
+    writes: bool
+    seconds: float
+    raises: tuple[type[Exception], ...]
+    ignore: tuple[str, ...]
+    _warned: bool = False
+
+    def __post_init__(self) -> None:
+        self._signature = inspect.signature(self.function)
 
     def call(self, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
         """Return a call as the tape finds it; raises `NotRecordable`."""
         bound = self._signature.bind(*args, **named)
         bound.apply_defaults()
-        values = {key: one for key, one in bound.arguments.items() if key not in self._ignore}
+        values = {key: one for key, one in bound.arguments.items() if key not in self.ignore}
         try:
             canonical = _canonical(values)
         except _UNWRITABLE as error:
@@ -128,7 +126,7 @@ class _Codec:
 
     def raised(self, failed: CallFailed) -> Exception:
         """Return what a reader of a failed call gets to see."""
-        kind = self._raises.get(failed.fault.kind)
+        kind = next((one for one in self.raises if one.__name__ == failed.fault.kind), None)
         if kind is None:
             return EffectFailed(self.name, failed.fault.kind, failed.fault.message)
         try:
@@ -142,12 +140,12 @@ class _Codec:
         """Mark an exception that the effect declares with what is stored of it: its arguments."""
         try:
             yield
-        except tuple(self._raises.values()) as error:
+        except self.raises as error:
             try:
                 args = _encode(list(error.args))
             except _UNWRITABLE:
                 args = _encode([str(error)])
-            kind = next(one for one in type(error).__mro__ if one in self._raises.values())
+            kind = next(one for one in type(error).__mro__ if one in self.raises)
             error.cutover_fault = Fault(kind.__name__, str(error), msgspec.Raw(args))  # type: ignore[attr-defined]
             raise
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from cutover.errors import Fenced, Paused
 from cutover.tape.entry import Call, Entry, Fault, Item
 from cutover.tape.exchange import Exchange, fault_of
-from cutover.tape.run import CallFailed, Exhausted, Run, step
+from cutover.tape.run import CallFailed, Run, step
 
 T = TypeVar("T")
 
@@ -206,14 +206,7 @@ def _tell(exchange: Exchange, work: Callable[[], object]) -> None:
 def _waited(items: AsyncGenerator[Item, None], exchange: Exchange) -> Generator[Item, None, None]:
     """Yield from a generator of the event loop, in a thread."""
     try:
-        while True:
-            try:
-                yield _on_loop(exchange, step(items))
-            except Exhausted:
-                return
+        while (item := _on_loop(exchange, step(items))) is not None:
+            yield item
     finally:
-        _tell(exchange, lambda: exchange.loop.create_task(_closed(items)))
-
-
-async def _closed(items: AsyncGenerator[Item, None]) -> None:
-    await items.aclose()
+        _tell(exchange, lambda: exchange.loop.create_task(items.aclose()))

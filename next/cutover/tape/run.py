@@ -158,10 +158,6 @@ class Run:
         ended = self.ended is not None or (self.exchange.closed and self.policy == "live")
         return ended and not self.refusing
 
-    def spend(self, node: str, seconds: float) -> None:
-        """Note the time a node of the flow took; the times of several rounds add up."""
-        self.nodes[node] = self.nodes.get(node, 0.0) + seconds
-
     # Finding calls.
 
     def call(self, call: Call, perform: Perform) -> AsyncGenerator[Item, None]:
@@ -238,10 +234,11 @@ class Run:
     def _again(self, call: Call) -> bool:
         """Whether a call is a read that the pause had cut off."""
         dropped = self.exchange.dropped
-        found = next((one for one in dropped if one.call.place == call.place), None)
-        if found is not None:
-            dropped.remove(found)
-        return found is not None
+        places = [one.call.place for one in dropped]
+        if call.place not in places:
+            return False
+        del dropped[places.index(call.place)]
+        return True
 
     def _nearest(self, call: Call) -> Entry:
         """Return the entry of the name that stands where this call does, and note the miss."""
@@ -380,16 +377,9 @@ class CallFailed(EffectFailed):
         super().__init__(entry.call.name, self.fault.kind, self.fault.message)
 
 
-class Exhausted(Exception):
-    """A generator has ended; StopAsyncIteration cannot leave a future."""
-
-
-async def step(items: AsyncGenerator[Item, None]) -> Item:
-    """Return the next item; raises `Exhausted` behind the last."""
-    try:
-        return await anext(items)
-    except StopAsyncIteration:
-        raise Exhausted from None
+async def step(items: AsyncGenerator[Item, None]) -> Item | None:
+    """Return the next item, None behind the last: StopAsyncIteration cannot leave a future."""
+    return await anext(items, None)
 
 
 async def across(
@@ -401,11 +391,8 @@ async def across(
         return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
 
     try:
-        while True:
-            try:
-                yield await there(step(items))
-            except Exhausted:
-                return
+        while (item := await there(step(items))) is not None:
+            yield item
     finally:
         await there(items.aclose())
 
@@ -439,13 +426,13 @@ def run_for(name: str, *, writes: bool) -> Run | None:
 
 @contextmanager
 def timed(node: str) -> Iterator[None]:
-    """Note on the current run what a step of the flow takes."""
+    """Note on the current run what a step of the flow takes; several rounds add up."""
     began = time.perf_counter()
     try:
         yield
     finally:
         if (run := current_run()) is not None:
-            run.spend(node, time.perf_counter() - began)
+            run.nodes[node] = run.nodes.get(node, 0.0) + time.perf_counter() - began
 
 
 def moment() -> float:

@@ -12,7 +12,6 @@ from cutover.wire.sse import (
     SseSplitter,
     comment,
     events,
-    is_comment,
 )
 
 __all__ = [
@@ -34,7 +33,6 @@ __all__ = [
     "comment",
     "events",
     "find_dialect",
-    "is_comment",
     "payload",
     "read_dialect",
     "recognise",

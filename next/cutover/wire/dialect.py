@@ -37,7 +37,6 @@ class DialectRefused(CutoverError):
 
     def __init__(self, where: str, key: str, reason: str) -> None:
         super().__init__(f"{where}: {key}: {reason}" if key else f"{where}: {reason}")
-        self.where, self.key = where, key
 
 
 class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -134,8 +134,3 @@ def events(stream: bytes) -> list[SseEvent]:
 def comment(text: str) -> bytes:
     """Encode a comment block; `text` is one line."""
     return f": {text}\n\n".encode()
-
-
-def is_comment(block: bytes) -> bool:
-    """Whether a block begins as a comment, and so is no part of what is compared."""
-    return block.startswith(b":")

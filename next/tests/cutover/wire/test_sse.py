@@ -14,7 +14,6 @@ from cutover.wire import (
     SseSplitter,
     comment,
     events,
-    is_comment,
 )
 
 BOM = b"\xef\xbb\xbf"
@@ -121,11 +120,9 @@ def test_a_rule_of_the_standard(stream: bytes, due: list[SseEvent]) -> None:
 
 
 def test_a_comment_is_a_frame_of_no_event() -> None:
-    """What `comment` writes, `is_comment` knows and the decoder passes over."""
+    """What `comment` writes, the decoder passes over."""
     frame = comment("served-by legacy")
     assert frame == b": served-by legacy\n\n"
-    assert is_comment(frame)
-    assert not is_comment(b"data: a\n\n")
     assert events(frame) == []
 
 
