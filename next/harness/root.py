@@ -33,7 +33,7 @@ from router.driver import Candidate
 from router.exchange import Served
 from router.pauses import PausedExchanges
 from router.shadow import Played, Shadows
-from router.telemetry.operators import Operating
+from router.telemetry.status import Operating
 
 log = logging.getLogger(__name__)
 

@@ -27,8 +27,8 @@ from router.exchange import Served
 from router.pauses import PausedExchanges
 from router.shadow import Shadows
 from router.telemetry.metrics import Telemetry
-from router.telemetry.operators import Operating, routes
-from router.telemetry.status import Process
+from router.telemetry.operators import routes
+from router.telemetry.status import Operating, Process
 
 log = logging.getLogger(__name__)
 
@@ -87,10 +87,8 @@ def create_app(
         breakers,
         places,
         shadows,
-        operating.refused,
+        operating,
         captures,
-        operating.uncorrelated,
-        version=operating.version,
     )
     telemetry = Telemetry(process)
 
@@ -145,7 +143,7 @@ def create_app(
         """Answer what no one foresaw, such as a store that is down: logged, and never its text."""
         return problem(500, "internal").response()
 
-    app.router.routes += routes(operating, process, telemetry)
+    app.router.routes += routes(process, telemetry)
     guard(app, origins)
     app.state.telemetry = telemetry
     app.state.drain = places.drain

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Any
 
 import msgspec
 from fastapi import FastAPI
@@ -88,11 +87,29 @@ async def client_request(
     )
 
 
-async def cancel_when_left(receive: Receive, task: asyncio.Task[Any]) -> None:
-    """Cancel a request's task when its client leaves."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    task.cancel()
+@asynccontextmanager
+async def while_connected(receive: Receive) -> AsyncIterator[None]:
+    """Cancel the block, and leave it, when the client leaves.
+
+    Raises `CancelledError` where the task is cancelled otherwise: the server stops.
+    """
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a request runs in one
+
+    async def cancel_when_left() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        task.cancel()
+
+    watching = asyncio.create_task(cancel_when_left())
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not watching.done():
+            raise
+        task.uncancel()
+    finally:
+        watching.cancel()
 
 
 # --- Problems

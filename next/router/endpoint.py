@@ -31,7 +31,7 @@ from router.assign import Assignment, Shares, StackName, assign, drawn
 from router.breaker import Breaker
 from router.captures import Captures
 from router.driver import Candidate, Stopping
-from router.edge import ResponseBody, cancel_when_left, client_request, not_served, refused, respond
+from router.edge import ResponseBody, client_request, not_served, refused, respond, while_connected
 from router.exchange import Served, finish
 from router.pauses import PausedExchanges
 from router.serve import CutOff, NotServed, serve
@@ -208,26 +208,21 @@ class FlowEndpoint:
         """Send the stream; the client's leaving cancels what runs for it."""
         candidates = self._candidates(served.assigned, settings)
         frames = serve(served, candidates, self.pauses.pause)
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - a request runs in one
-        watching = asyncio.create_task(cancel_when_left(receive, task))
         self.streams.served.add(served)
         self.streams.opening.add(served)
         try:
-            await self._send_frames(served, frames, send)
-        except asyncio.CancelledError:
-            if not watching.done():  # the server stops: the client is still there
-                await frames.aclose()
-                if served.outcome == Left():
-                    served.outcome = STOPPED
-                raise
-            task.uncancel()
+            async with while_connected(receive):
+                await self._send_frames(served, frames, send)
+        except asyncio.CancelledError:  # the server stops: the client is still there
+            await frames.aclose()
+            if served.outcome == Left():
+                served.outcome = STOPPED
+            raise
         except OSError:
             pass  # the connection is gone, or its client reads nothing
         finally:
             self.streams.served.discard(served)
             self.streams.opening.discard(served)
-            watching.cancel()
             await frames.aclose()
 
     async def _send_frames(

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 import msgspec
 
@@ -45,7 +45,7 @@ Skip = Literal[
     "redaction_failed",
 ]
 """Why an exchange is not replayed."""
-STATES: tuple[State, ...] = ("equal", "different", "failed")
+STATES: tuple[State, ...] = get_args(State)
 _DAMAGED = (msgspec.MsgspecError, CutoverError, LookupError, ValueError, RecursionError)
 """What the parts of a line raise that do not fit its flow, or each other."""
 

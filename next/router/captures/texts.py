@@ -8,7 +8,7 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -333,17 +333,14 @@ def _readings(group: list[Spot]) -> Iterator[Track]:
 # --- As it is read
 
 
-@cache
-def _plain() -> dict[int, str]:
-    """Return characters that are another way to write one of ASCII, such as full-width digits."""
-    found = {}
-    for code in (*range(0x80, 0x10000), *range(0x1D7CE, 0x1D800)):
-        normal = unicodedata.normalize("NFKC", chr(code))
-        if len(normal) == 1 and normal.isascii():
-            found[code] = normal
-        elif (digit := unicodedata.decimal(chr(code), None)) is not None:
-            found[code] = str(digit)
-    return found
+@lru_cache(1 << 16)
+def _plain(character: str) -> str:
+    """Return the ASCII that a character is another way to write, such as a full-width digit."""
+    normal = unicodedata.normalize("NFKC", character)
+    if len(normal) == 1 and normal.isascii():
+        return normal
+    digit = unicodedata.decimal(character, None)
+    return character if digit is None else str(digit)
 
 
 _ESCAPED = re.compile(
@@ -369,7 +366,7 @@ class View:
             length += len(read)
         self.text = "".join((*pieces, text[done:]))
         if not self.text.isascii():
-            self.text = self.text.translate(_plain())
+            self.text = "".join(map(_plain, self.text))
 
     def source(self, at: int) -> int:
         """Return where a place in the view is in the text."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
@@ -21,7 +21,7 @@ from cutover.tape.entry import Item
 from cutover.tape.remote import KEY_HEADER, RUN_HEADER, TARGET_HEADER
 from cutover.tape.run import CallFailed
 from cutover.tape.transport import HttpHead, http_call, read_head
-from router.edge import cancel_when_left, read_body
+from router.edge import read_body, while_connected
 from router.gateway.effects import Effects
 from router.gateway.providers import (
     CREDENTIALS,
@@ -127,7 +127,7 @@ class Gateway:
             effect = _EFFECT.fullmatch(arrived.path) if arrived.in_path else None
             target = None if effect else self._target(arrived)
             arrived.body = await read_body(receive, self.settings.body_bytes)
-            async with _while_there(receive):
+            async with while_connected(receive):
                 if target is not None:
                     await self._answer(arrived, target, send)
                 elif effect is not None:
@@ -291,19 +291,3 @@ async def respond(
     """Send a whole response."""
     await _start(send, status, [*headers, ("content-length", str(len(body)))])
     await send({"type": "http.response.body", "body": body})
-
-
-@asynccontextmanager
-async def _while_there(receive: Receive) -> AsyncIterator[None]:
-    """Cancel the block, and leave it, when the client leaves."""
-    task = asyncio.current_task()
-    assert task is not None  # noqa: S101 - a request runs in one
-    watching = asyncio.create_task(cancel_when_left(receive, task))
-    try:
-        yield
-    except asyncio.CancelledError:
-        if not watching.done():  # the server stops
-            raise
-        task.uncancel()
-    finally:
-        watching.cancel()

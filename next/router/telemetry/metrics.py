@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import Final, Literal
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal, TypeVar
 
 import msgspec
 from prometheus_client import (
@@ -25,6 +28,7 @@ from router.telemetry.status import Process
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # series that Prometheus does not need
 
+M = TypeVar("M", Counter, Histogram)
 MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
 SECONDS: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 20.0, 30.0, 60.0, 120.0)
 """Bounds of the histograms."""
@@ -41,85 +45,9 @@ class Metric(msgspec.Struct, frozen=True):
     labels: tuple[str, ...] = ()
 
 
-_EXCHANGE = ("flow", "assigned", "served", "outcome")
-METRICS: Final = (
-    Metric(
-        "cutover_exchange_seconds",
-        "histogram",
-        "From the request to the last frame; its count is that of the exchanges.",
-        _EXCHANGE,
-    ),
-    Metric("cutover_ttft_seconds", "histogram", "From the request to the first text.", _EXCHANGE),
-    Metric(
-        "cutover_failures_total",
-        "counter",
-        "Exchanges that failed, by whose fault it was (stack, world, configuration) and its code.",
-        ("flow", "assigned", "blame", "code"),
-    ),
-    Metric(
-        "cutover_takeovers_total",
-        "counter",
-        "Runs that another stack took over from: the stack that failed, and why.",
-        ("flow", "stack", "blame", "code"),
-    ),
-    Metric(
-        "cutover_tokens_total",
-        "counter",
-        "Tokens that models read (input) and wrote (output), as their providers count them.",
-        ("flow", "served", "model", "kind"),
-    ),
-    Metric(
-        "cutover_refused_total",
-        "counter",
-        "Requests refused before an exchange began, such as `overloaded` and `stopping`.",
-        ("flow", "code"),
-    ),
-    Metric("cutover_streams_open", "gauge", "Streams that are open."),
-    Metric("cutover_streams_limit", "gauge", "Streams that may be open."),
-    Metric(
-        "cutover_graph_percent",
-        "gauge",
-        "The share of route keys that graph serves; 0 while it is off or its breaker is open.",
-        ("flow",),
-    ),
-    Metric("cutover_shadow_percent", "gauge", "The share that is mirrored.", ("flow",)),
-    Metric("cutover_breaker_open", "gauge", "1 while a stack rests.", ("flow", "stack")),
-    Metric(
-        "cutover_shadows_total",
-        "counter",
-        "Shadows by how they ended: equal, different, failed, or why there was none.",
-        ("state",),
-    ),
-    Metric(
-        "cutover_captures_total",
-        "counter",
-        "Lines of captures that were `written`, and those dropped, by reason.",
-        ("state",),
-    ),
-    Metric(
-        "cutover_off_tape_total",
-        "counter",
-        "Calls past the tape: `outside` of a run while one plays, `ended` after their run's end, "
-        "`escaped` from a shadow.",
-        ("where",),
-    ),
-    Metric(
-        "cutover_gateway_uncorrelated_total",
-        "counter",
-        "Calls at the gateway that are on no tape: they name no run (`no_run`, `unknown_trace`), "
-        "or one that is over (`run_over`).",
-        ("reason",),
-    ),
-    Metric("cutover_configuration_refused", "gauge", "1 while the newest settings are refused."),
-    Metric("cutover_draining", "gauge", "1 while the server stops."),
-    Metric(
-        "cutover_loop_late_seconds",
-        "gauge",
-        "The longest delay of the event loop in the last 15 seconds.",
-    ),
-    Metric(
-        "cutover_build_info", "gauge", "1; the version and the settings.", ("version", "digest")
-    ),
+_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+METRICS: Final = tuple(
+    msgspec.convert({"name": name} | row, Metric) for name, row in _TABLE.items()
 )
 """All that is exported, beside what prometheus_client says of the process (`process_*`)."""
 
@@ -135,21 +63,16 @@ class Telemetry(Collector):
         self.registry = CollectorRegistry()
         known = {one.name: one for one in METRICS}
 
-        def counter(name: str) -> Counter:
+        def counted(metric: Callable[..., M], name: str) -> M:
             one = known.pop(name)
-            return Counter(one.name, one.about, one.labels, registry=self.registry)
+            return metric(one.name, one.about, one.labels, registry=self.registry)
 
-        def histogram(name: str) -> Histogram:
-            one = known.pop(name)
-            return Histogram(
-                one.name, one.about, one.labels, registry=self.registry, buckets=SECONDS
-            )
-
-        self._seconds = histogram("cutover_exchange_seconds")
-        self._ttft = histogram("cutover_ttft_seconds")
-        self._failures = counter("cutover_failures_total")
-        self._takeovers = counter("cutover_takeovers_total")
-        self._tokens = counter("cutover_tokens_total")
+        histogram = partial(Histogram, buckets=SECONDS)
+        self._seconds = counted(histogram, "cutover_exchange_seconds")
+        self._ttft = counted(histogram, "cutover_ttft_seconds")
+        self._failures = counted(Counter, "cutover_failures_total")
+        self._takeovers = counted(Counter, "cutover_takeovers_total")
+        self._tokens = counted(Counter, "cutover_tokens_total")
         self._pulled = tuple(known.values())
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
@@ -217,9 +140,9 @@ class Telemetry(Collector):
         yield "cutover_off_tape_total", ("outside",), outside.total()
         yield "cutover_off_tape_total", ("ended",), off_tape.total()
         yield "cutover_off_tape_total", ("escaped",), now.shadows.escaped.total()
-        for reason, count in now.uncorrelated.items():
+        for reason, count in now.operating.uncorrelated.items():
             yield "cutover_gateway_uncorrelated_total", (reason,), count
-        yield "cutover_configuration_refused", (), bool(now.refused())
+        yield "cutover_configuration_refused", (), bool(now.operating.refused())
         yield "cutover_draining", (), now.streams.draining
         yield "cutover_loop_late_seconds", (), now.late
-        yield "cutover_build_info", (now.version,), 1
+        yield "cutover_build_info", (now.operating.version,), 1

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from hmac import compare_digest
 from ipaddress import ip_address
 from typing import Any
@@ -16,38 +13,15 @@ from starlette.routing import Route
 
 from cutover.errors import Refused
 from router.edge import problem, read_body, refused
-from router.exchange import Served
 from router.telemetry.metrics import MEDIA_TYPE, Telemetry
 from router.telemetry.status import Process
 
-Edit = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
-"""Changes a flow's switches and shares; returns what is in force. Raises `Refused`."""
 MOST_BYTES = 1 << 14
 
 
-@dataclass(frozen=True, slots=True)
-class Operating:
-    """What operators are shown, and what they may change.
-
-    `ready` returns why requests cannot be served, "" where they can. Without a `token` nothing can
-    be changed, and the status is shown to loopback peers alone.
-    """
-
-    ready: Callable[[], Awaitable[str]]
-    refused: Callable[[], str]
-    """Why the newest settings are refused, "" where they are in force."""
-    edit: Edit | None = None
-    observers: Sequence[Callable[[Served], None]] = ()
-    """Told of each exchange that has ended, beside the metrics."""
-    token: str = ""
-    metrics: bool = True
-    version: str = ""
-    uncorrelated: Counter[str] = field(default_factory=Counter)
-    """Calls at the gateway that belong to no run, by reason."""
-
-
-def routes(operating: Operating, process: Process, telemetry: Telemetry) -> list[Route]:
+def routes(process: Process, telemetry: Telemetry) -> list[Route]:
     """Return the routes of a process."""
+    operating = process.operating
 
     async def healthz(_: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -56,9 +30,9 @@ def routes(operating: Operating, process: Process, telemetry: Telemetry) -> list
         """Answer whether requests would be served, and why not; notes do not change it."""
         against = "draining" if process.streams.draining else await operating.ready()
         notes = []
-        if process.refused():
+        if operating.refused():
             notes.append("the newest configuration is refused, the one before is in force")
-        if count := process.uncorrelated.total() - process.uncorrelated["run_over"]:
+        if count := operating.uncorrelated.total() - operating.uncorrelated["run_over"]:
             notes.append(f"{count} calls at the gateway name no run")
         body = {"status": against or "ready"} | ({"notes": notes} if notes else {})
         return JSONResponse(body, 503 if against else 200)

@@ -4,17 +4,43 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from router.breaker import Breaker
 from router.captures import Captures
 from router.endpoint import FlowSettings, Streams
+from router.exchange import Served
 from router.shadow import Shadows
 
 LOOP_SECONDS = 15
 """How far back the event loop's delay is looked at; a scrape sees each delay once at least."""
+
+
+Edit = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+"""Changes a flow's switches and shares; returns what is in force. Raises `Refused`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operating:
+    """What operators are shown, and what they may change.
+
+    `ready` returns why requests cannot be served, "" where they can. Without a `token` nothing can
+    be changed, and the status is shown to loopback peers alone.
+    """
+
+    ready: Callable[[], Awaitable[str]]
+    refused: Callable[[], str]
+    """Why the newest settings are refused, "" where they are in force."""
+    edit: Edit | None = None
+    observers: Sequence[Callable[[Served], None]] = ()
+    """Told of each exchange that has ended, beside the metrics."""
+    token: str = ""
+    metrics: bool = True
+    version: str = ""
+    uncorrelated: Counter[str] = field(default_factory=Counter)
+    """Calls at the gateway that belong to no run, by reason."""
 
 
 @dataclass(slots=True, eq=False)
@@ -26,12 +52,8 @@ class Process:
     """By flow and stack."""
     streams: Streams
     shadows: Shadows
-    refused: Callable[[], str]
-    """Why the newest settings are refused, "" where they are in force."""
+    operating: Operating
     captures: Captures | None = None
-    uncorrelated: Counter[str] = field(default_factory=Counter)
-    """Calls at the gateway that belong to no run, by reason."""
-    version: str = ""
     _late: deque[float] = field(default_factory=lambda: deque([0.0], maxlen=LOOP_SECONDS))
 
     @property
@@ -56,8 +78,8 @@ class Process:
     def report(self) -> dict[str, Any]:
         """Return the whole as JSON."""
         return {
-            "version": self.version,
-            "configuration_refused": self.refused(),
+            "version": self.operating.version,
+            "configuration_refused": self.operating.refused(),
             "draining": self.streams.draining,
             "streams": {"open": self.streams.open, "limit": self.streams.limit},
             "loop_late_seconds": round(self.late, 3),
@@ -66,7 +88,7 @@ class Process:
             "captures": None
             if self.captures is None
             else {"written": self.captures.written, "dropped": dict(self.captures.dropped)},
-            "uncorrelated": dict(self.uncorrelated),
+            "uncorrelated": dict(self.operating.uncorrelated),
         }
 
     def _flow(self, name: str) -> dict[str, Any]:
