@@ -358,6 +358,16 @@ def load_command(
     raise typer.Exit(load_test(at, Terms(flow=name, seconds=seconds), pairs, out, sending))
 
 
+@cli.command("demo", epilog="Exit status: 0 all six acts did what they say, 1 one did not.")
+def demo_command(
+    folder: Annotated[Path, typer.Option(help="a new one, for all that it makes")] = Path("demo"),
+) -> None:
+    """Show a rollout in a minute: mirror, report, crash and takeover, gate, load; no key needed."""
+    from harness.demo import run_demo
+
+    raise typer.Exit(run_demo(folder))
+
+
 def main() -> None:
     """Run the command line; what the user can mend is said in one line."""
     try:
