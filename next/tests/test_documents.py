@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,8 @@ def test_paths_that_are_named_exist(name: str) -> None:
     tops = "|".join(one.name for one in ROOT.iterdir() if one.is_dir() and one.name[0] != ".")
     for path in re.findall(rf"`(?:pytest [^`]*?)?((?:{tops})/[\w./-]*)`", prose(DOCUMENTS[name])):
         assert (ROOT / path).exists(), path
+    for module in re.findall(r"python -m ([a-z]+(?:\.\w+)*)", DOCUMENTS[name]):
+        assert find_spec(module), module
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
