@@ -19,7 +19,7 @@ import pytest
 from harness.demo import run_demo
 from harness.demo.stage import ActFailed
 from harness.demo.users import TALKS
-from tests.support.router_process import ROOT
+from tests.support.processes import ROOT
 
 ENDS_WITHIN = 400.0
 """Seconds; the demo takes one minute where nothing else runs."""
