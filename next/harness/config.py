@@ -138,7 +138,7 @@ class BreakerTable(_Table):
 class CapturesTable(_Table):
     """What is stored of runs, redacted (docs/privacy.md); without this table nothing is."""
 
-    url: str
+    url: Secret
     """A folder, or a bucket as fsspec names it, such as `s3://bucket/captures`."""
     key: Annotated[Secret, Field(min_length=16)]
     """What pseudonyms are made with: 16 characters or more, as random as a password."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -13,39 +14,36 @@ from typing import Self
 from tests.conftest import reachable
 from tests.support.processes import Program, free_port
 
-CONFIGURATION = """
+SHIPPED = Path(__file__).resolve().parent.parent.parent / "deploy" / "nginx.conf"
+MAIN = """
 daemon off; worker_processes 1; pid nginx.pid; error_log error.log;
 events {{ worker_connections 2048; }}
 http {{
-  access_log off;
+  access_log off; add_header x-upstream $upstream_addr always;
   client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
   uwsgi_temp_path uwsgi; scgi_temp_path scgi;
-  upstream routers {{ {servers} }}
-  server {{
-    listen 127.0.0.1:{port};
-    location / {{
-      proxy_pass http://routers; proxy_http_version 1.1; proxy_buffering off;
-      proxy_read_timeout 120s; proxy_next_upstream error timeout http_503 non_idempotent;
-      add_header x-upstream $upstream_addr always;
-    }}
-  }}
+  {server}
 }}
 """
+AGAIN = "proxy_next_upstream error timeout"
 
 
 @asynccontextmanager
 async def balanced(folder: Path, ports: list[int]) -> AsyncIterator[str]:
-    """Run nginx before servers of this machine; yield its URL.
+    """Run nginx before servers of this machine, as deploy/nginx.conf says; yield its URL.
 
-    What a server that drains refuses is asked of another one.
+    What a server that drains refuses is asked of another one, by the words which that file names.
     """
     program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
     reachable("nginx", ok=program is not None)
     config = folder / "nginx.conf"
     command = (str(program), "-e", "error.log", "-p", str(folder), "-c", str(config))
     nginx = Program(folder, command=command)
-    servers = " ".join(f"server 127.0.0.1:{one} max_fails=1 fail_timeout=1s;" for one in ports)
-    config.write_text(CONFIGURATION.format(servers=servers, port=nginx.port))
+    servers = "".join(f"server 127.0.0.1:{one} max_fails=1 fail_timeout=1s;" for one in ports)
+    server = re.sub(r"( *server router-\d:8080;\n)+", servers, SHIPPED.read_text("utf-8"))
+    server = server.replace("listen 80;", f"listen 127.0.0.1:{nginx.port};")
+    server = server.replace(AGAIN, f"{AGAIN} http_503 non_idempotent")
+    config.write_text(MAIN.format(server=server))
     async with nginx:
         yield nginx.url
 
