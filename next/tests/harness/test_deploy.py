@@ -115,8 +115,8 @@ def test_the_image_has_the_packages_of_the_wheel() -> None:
     """What the build does not see is not in it."""
     project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text("utf-8"))
     packages = set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
-    seen = re.findall(r"^!([a-z_]+)$", (DEPLOY / "Containerfile.dockerignore").read_text(), re.MULTILINE)
-    assert set(seen) == packages
+    seen = (DEPLOY / "Containerfile.dockerignore").read_text("utf-8")
+    assert set(re.findall(r"^!([a-z_]+)$", seen, re.MULTILINE)) == packages
 
 
 @pytest.mark.slow
