@@ -119,7 +119,7 @@ def test_the_image_has_the_packages_of_the_wheel() -> None:
     assert set(re.findall(r"^!([a-z_]+)$", seen, re.MULTILINE)) == packages
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("program", "words"),
     [
