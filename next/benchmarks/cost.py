@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import uvloop
 
-from benchmarks.provider import provider
+from benchmarks.processes import provider
 from cutover import Exchange, Request, Run
 from harness import root
 from harness.config import Settings, StoresTable

@@ -12,18 +12,24 @@ import os
 import shutil
 import statistics
 import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import psutil
 import uvicorn
 import uvloop
 
-from benchmarks.passthrough import EVENTS, listening, nginx, running, upstream
+from benchmarks.passthrough import EVENTS
+from benchmarks.processes import (
+    NGINX,
+    NGINX_CONFIG,
+    announced,
+    configured,
+    listening,
+    running,
+)
 from benchmarks.streams import listen
 from cutover import Exchange, Run
 from router.gateway import Gateway, GatewaySettings, Provider, open_connections
@@ -40,19 +46,6 @@ model_list:
 litellm_settings: {{ telemetry: false }}
 general_settings: {{ dangerously_permit_weak_or_unset_master_key: true }}
 """
-
-
-@asynccontextmanager
-async def litellm(url: str) -> AsyncIterator[None]:
-    """Start LiteLLM's proxy as its quick start does: one worker, no database."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "litellm.yaml"
-        path.write_text(_LITELLM.format(url=url))
-        options = ("--config", str(path), "--port", str(LITELLM_PORT), "--num_workers", "1")
-        async with running(os.environ["LITELLM"], *options):
-            await listening(LITELLM_PORT)
-            await asyncio.sleep(2)
-            yield
 
 
 async def serve(url: str) -> None:
@@ -75,16 +68,21 @@ async def serve(url: str) -> None:
 async def measure(say: Callable[[str], None]) -> None:
     """Measure calls a second and processor time, in turns with nginx."""
     async with AsyncExitStack() as opened:
-        url = await opened.enter_async_context(upstream(EVENTS, 0))
+        url = await opened.enter_async_context(announced("benchmarks.upstream", str(EVENTS), "0"))
         command = (sys.executable, "-m", "benchmarks.gateway", url)
         process = psutil.Process((await opened.enter_async_context(running(*command))).pid)
         await listening(PORT)
         at = {"gateway": PORT}
         if shutil.which("nginx"):
-            await opened.enter_async_context(nginx(url, NGINX_PORT))
+            where = url.removeprefix("http://")
+            await opened.enter_async_context(configured(NGINX, NGINX_CONFIG, NGINX_PORT, url=where))
             at["nginx"] = NGINX_PORT
         if "LITELLM" in os.environ:
-            await opened.enter_async_context(litellm(url))
+            # As its quick start does: one worker, no database.
+            program = (os.environ["LITELLM"], "--port", str(LITELLM_PORT), "--num_workers", "1")
+            litellm = configured((*program, "--config"), _LITELLM, LITELLM_PORT, url=url)
+            await opened.enter_async_context(litellm)
+            await asyncio.sleep(2)
             at["litellm"] = LITELLM_PORT
         rates: dict[str, list[float]] = {name: [] for name in at}
         processor, calls = 0.0, CALLS * AT_ONCE

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 import aiohttp
 import uvloop
 
 from benchmarks.cost import percentile
-from benchmarks.passthrough import listening, running
-from benchmarks.provider import provider
+from benchmarks.processes import ROUTER, configured, provider
 
 PORTS = {"alone": 18_607, "mirrored": 18_608}
 ROUNDS, SECONDS = 6, 8.0
@@ -28,17 +24,6 @@ database = "sqlite+aiosqlite:///{folder}/world.db"
 [flows.chat]
 shadow_percent = {percent}
 """
-
-
-@asynccontextmanager
-async def router(port: int, percent: float) -> AsyncIterator[None]:
-    """Start a router of the chat flow, whose model is at `OPENAI_BASE_URL`."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "cutover.toml"
-        path.write_text(_SETTINGS.format(port=port, folder=folder, percent=percent))
-        async with running(sys.executable, "-m", "harness", "serve", "--config", str(path)):
-            await listening(port)
-            yield
 
 
 async def chat(session: aiohttp.ClientSession, port: int, number: str) -> float:
@@ -83,7 +68,9 @@ async def measure(say: Callable[[str], None]) -> None:
     async with AsyncExitStack() as opened:
         await opened.enter_async_context(provider(5))
         for name, port in PORTS.items():
-            await opened.enter_async_context(router(port, 100.0 if name == "mirrored" else 0.0))
+            percent = 100.0 if name == "mirrored" else 0.0
+            router = configured(ROUTER, _SETTINGS, port, percent=percent)
+            await opened.enter_async_context(router)
         session = await opened.enter_async_context(aiohttp.ClientSession())
         most = await capacity(session, PORTS["alone"])
         for number in range(ROUNDS + 1):
