@@ -11,15 +11,15 @@ from loadtests.simulator.answer import (
     Silence,
     SlowFirst,
 )
-from loadtests.simulator.request import Call, Message, ModelRequest
+from loadtests.simulator.request import FunctionCall, Message, ModelRequest
 from loadtests.simulator.server import Received, Simulator
 
 __all__ = [
     "Answer",
-    "Call",
     "Cut",
     "ErrorEvent",
     "Fault",
+    "FunctionCall",
     "Garbage",
     "Message",
     "ModelRequest",

@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from loadtests.simulator.request import Call
+from loadtests.simulator.request import FunctionCall
 
 _PIECE = re.compile(r" ?[A-Za-z\u00c0-\u024f']+| ?\d{1,3}|[\u3400-\u9fff]{1,2}|\s+|\S")
 
@@ -68,7 +68,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str = ""
     pieces: tuple[str, ...] | None = None
-    tool_calls: tuple[Call, ...] = ()
+    tool_calls: tuple[FunctionCall, ...] = ()
     reasoning: str = ""
     reasoning_field: Literal["reasoning_content", "reasoning"] = "reasoning_content"
     finish: str | None = "auto"

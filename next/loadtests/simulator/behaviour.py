@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from loadtests.simulator.answer import Answer, limit_answer, split_text
-from loadtests.simulator.request import Call, Message, ModelRequest
+from loadtests.simulator.request import FunctionCall, Message, ModelRequest
 
 PICTURE_TEXT = "小明的生日是5月3日。\n我们约好周五下午三点在咖啡馆见面。"
 CHUNKS = 48
@@ -138,7 +138,7 @@ def _paragraph(request: ModelRequest) -> str:
 # Tools
 
 
-def _calls(request: ModelRequest) -> list[Call]:
+def _calls(request: ModelRequest) -> list[FunctionCall]:
     question = _DATE.sub(" ", request.question)
     form = {"name": "answer", "label": _quote(request), "type": "text", "required": True}
     wanted: list[tuple[str, Any]] = [
@@ -153,7 +153,9 @@ def _calls(request: ModelRequest) -> list[Call]:
         )
         if words.search(question)
     ]
-    return [Call(tool, _json(arguments)) for tool, arguments in wanted if tool in request.tools]
+    return [
+        FunctionCall(tool, _json(arguments)) for tool, arguments in wanted if tool in request.tools
+    ]
 
 
 def _expression(found: str) -> str:
@@ -164,13 +166,13 @@ def _results(request: ModelRequest) -> list[str]:
     turn = request.turn
     calls = {call.id: call for one in turn for call in one.calls}
     return [
-        _result(request, calls.get(one.call_id, Call("tool")), one.text)
+        _result(request, calls.get(one.call_id, FunctionCall("tool")), one.text)
         for one in turn
         if one.role == "tool"
     ]
 
 
-def _result(request: ModelRequest, call: Call, text: str) -> str:
+def _result(request: ModelRequest, call: FunctionCall, text: str) -> str:
     if text.startswith("Error:"):
         return _say(request, f"{call.name} failed: {text}.", f"{call.name} 失败了：{text}。")
     if call.name == "calculate":

@@ -16,7 +16,7 @@ from loadtests.simulator.answer import (
 from loadtests.simulator.request import Api, ModelRequest
 from loadtests.simulator.wire import (
     HTTP_SERVER_ERROR,
-    Part,
+    StreamPart,
     error_body,
     error_event,
     stream_parts,
@@ -34,7 +34,7 @@ class Plan(NamedTuple):
     A plan that ends `silent` keeps the connection open; `never` and `reset` send nothing at all.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[StreamPart, ...]
     media: bytes = b"application/json"
     status: int = OK
     headers: tuple[tuple[str, str], ...] = ()
@@ -48,7 +48,7 @@ def plan_answer(request: ModelRequest, answer: Answer) -> Plan:
     if answer.status != OK:
         return plan_body(b"", answer, request.api)
     if answer.raw is not None:
-        parts = [Part(one, carries=True) for one in _split_events(answer.raw.encode())]
+        parts = [StreamPart(one, carries=True) for one in _split_events(answer.raw.encode())]
         streamed = not answer.raw.lstrip().startswith("{")
     elif request.stream:
         parts, streamed = stream_parts(request, answer), True
@@ -70,7 +70,7 @@ def plan_body(body: bytes, answer: Answer, api: Api = "chat") -> Plan:
     if status != OK:
         body = error_body(api, status, message) if answer.raw is None else answer.raw.encode()
     half = len(body) // 2
-    parts = (Part(body[:half]), Part(body[half:], carries=True, pauses=0))
+    parts = (StreamPart(body[:half]), StreamPart(body[half:], carries=True, pauses=0))
     if isinstance(fault, Cut | Silence):
         fault = type(fault)(0)
     return _with_fault(Plan(parts, status=status, headers=answer.headers), fault, api)
@@ -92,11 +92,11 @@ def _with_fault(plan: Plan, fault: Fault | None, api: Api) -> Plan:
         case Silence(after):
             return plan._replace(parts=parts[: _place(parts, after)], ending="silent")
         case ErrorEvent(after, code, message):
-            event = Part(error_event(api, code, message))
+            event = StreamPart(error_event(api, code, message))
             return plan._replace(parts=(*parts[: _place(parts, after)], event))
         case Garbage(at):
             place = _place(parts, at)
-            return plan._replace(parts=(*parts[:place], Part(_GARBAGE), *parts[place:]))
+            return plan._replace(parts=(*parts[:place], StreamPart(_GARBAGE), *parts[place:]))
         case SlowFirst(seconds, headers):
             return plan._replace(wait=seconds, headers_first=headers)
         case NeverAnswers():
@@ -107,7 +107,7 @@ def _with_fault(plan: Plan, fault: Fault | None, api: Api) -> Plan:
             assert_never(fault)
 
 
-def _place(parts: tuple[Part, ...], chunks: int) -> int:
+def _place(parts: tuple[StreamPart, ...], chunks: int) -> int:
     """Return the index of the part that follows the first `chunks` chunks."""
     carriers = [k for k, part in enumerate(parts) if part.carries]
     return carriers[chunks] if chunks < len(carriers) else carriers[-1] + 1 if carriers else 0

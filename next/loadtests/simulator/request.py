@@ -19,7 +19,7 @@ class Unreadable(ValueError):
         super().__init__(f"the body is no request for {api}: {error!r}")
 
 
-class Call(msgspec.Struct, frozen=True):
+class FunctionCall(msgspec.Struct, frozen=True):
     """A tool call; `arguments` is JSON text. Without an `id`, an answer derives one."""
 
     name: str
@@ -33,7 +33,7 @@ class Message(msgspec.Struct, frozen=True):
     role: Role
     text: str = ""
     pictures: int = 0
-    calls: tuple[Call, ...] = ()
+    calls: tuple[FunctionCall, ...] = ()
     call_id: str = ""
 
 
@@ -118,7 +118,7 @@ def _chat(body: dict[str, Any]) -> Iterator[Message]:
     for one in body["messages"]:
         content, called = one.get("content"), one.get("tool_calls") or ()
         functions = [(call["function"], call.get("id") or "") for call in called]
-        calls = tuple(Call(it["name"], it["arguments"], name) for it, name in functions)
+        calls = tuple(FunctionCall(it["name"], it["arguments"], name) for it, name in functions)
         result_of = one.get("tool_call_id") or ""
         yield Message(_role(one), _text(content), _pictures(content), calls, result_of)
 
@@ -129,7 +129,7 @@ def _responses(body: dict[str, Any]) -> Iterator[Message]:
     for one in [{"role": "user", "content": given}] if isinstance(given, str) else given:
         match one.get("type", "message"):
             case "function_call":
-                call = Call(one["name"], one["arguments"], one["call_id"])
+                call = FunctionCall(one["name"], one["arguments"], one["call_id"])
                 yield Message("assistant", calls=(call,))
             case "function_call_output":
                 yield Message("tool", _text(one["output"]), call_id=one["call_id"])
@@ -148,7 +148,7 @@ def _messages(body: dict[str, Any]) -> Iterator[Message]:
             if block["type"] == "tool_result":
                 yield Message("tool", _text(block.get("content")), call_id=block["tool_use_id"])
         calls = tuple(
-            Call(it["name"], msgspec.json.encode(it["input"]).decode(), it["id"])
+            FunctionCall(it["name"], msgspec.json.encode(it["input"]).decode(), it["id"])
             for it in blocks
             if it["type"] == "tool_use"
         )

@@ -18,7 +18,7 @@ _STOP_REASONS = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_to
 Json = dict[str, Any]
 
 
-class Part(NamedTuple):
+class StreamPart(NamedTuple):
     """Bytes sent together, after `pauses` pauses; one that carries something is a chunk."""
 
     data: bytes
@@ -26,7 +26,7 @@ class Part(NamedTuple):
     pauses: int = 1
 
 
-def stream_parts(request: ModelRequest, answer: Answer) -> list[Part]:
+def stream_parts(request: ModelRequest, answer: Answer) -> list[StreamPart]:
     """Return the stream of an answer."""
     return list(_STREAMS[request.api](request, answer))
 
@@ -92,35 +92,35 @@ def _pieces(block: Json, answer: Answer, last: int) -> tuple[str, ...]:
 # Chat completions
 
 
-def _chat_stream(request: ModelRequest, answer: Answer) -> Iterator[Part]:
+def _chat_stream(request: ModelRequest, answer: Answer) -> Iterator[StreamPart]:
     head = _chat_head(request, "chat.completion.chunk")
 
     def chunk(delta: Json, finish: str | None = None) -> bytes:
         return _data(head | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
 
-    yield Part(chunk({"role": "assistant", "content": "" if answer.texts else None}))
+    yield StreamPart(chunk({"role": "assistant", "content": "" if answer.texts else None}))
     for piece in split_text(answer.reasoning):
-        yield Part(chunk({answer.reasoning_field: piece}), carries=True)
+        yield StreamPart(chunk({answer.reasoning_field: piece}), carries=True)
     for piece in answer.texts:
-        yield Part(chunk({"content": piece}), carries=True)
+        yield StreamPart(chunk({"content": piece}), carries=True)
     for k, call in enumerate(_chat_calls(request, answer)):
         opened: Json = {"index": k} | call
         opened["function"] = call["function"] | {"arguments": ""}
-        yield Part(chunk({"tool_calls": [opened]}), carries=True)
+        yield StreamPart(chunk({"tool_calls": [opened]}), carries=True)
     # As with real providers, the arguments of several calls take turns.
     for turn in zip_longest(*(split_text(call.arguments) for call in answer.tool_calls)):
         for k, piece in enumerate(turn):
             if piece is not None:
                 delta = {"index": k, "function": {"arguments": piece}}
-                yield Part(chunk({"tool_calls": [delta]}), carries=True)
+                yield StreamPart(chunk({"tool_calls": [delta]}), carries=True)
     if answer.finish_reason is not None:
-        yield Part(chunk({}, answer.finish_reason))
+        yield StreamPart(chunk({}, answer.finish_reason))
     if request.include_usage and answer.usage != "none":
         pauses = LATE_PAUSES if answer.usage == "late" else 1
         usage = {"choices": [], "usage": _chat_usage(request, answer)}
-        yield Part(_data(head | usage), pauses=pauses)
+        yield StreamPart(_data(head | usage), pauses=pauses)
     if answer.done:
-        yield Part(b"data: [DONE]\n\n", pauses=0)
+        yield StreamPart(b"data: [DONE]\n\n", pauses=0)
 
 
 def _chat_whole(request: ModelRequest, answer: Answer) -> Json:
@@ -170,7 +170,7 @@ _ITEM_EVENTS = {
 """By the type of an item: its deltas' event, its parts' event, the field that is streamed."""
 
 
-def _responses_stream(request: ModelRequest, answer: Answer) -> Iterator[Part]:
+def _responses_stream(request: ModelRequest, answer: Answer) -> Iterator[StreamPart]:
     number = count()
 
     def event(kind: str, **fields: Any) -> bytes:
@@ -179,7 +179,7 @@ def _responses_stream(request: ModelRequest, answer: Answer) -> Iterator[Part]:
     response = _response(request, answer)
     started = response | {"status": "in_progress", "output": [], "usage": None}
     created = event("response.created", response=started)
-    yield Part(created + event("response.in_progress", response=started))
+    yield StreamPart(created + event("response.in_progress", response=started))
     for k, item in enumerate(response["output"]):
         deltas, parts, field = _ITEM_EVENTS[item["type"]]
         place: Json = {"item_id": item["id"], "output_index": k}
@@ -190,16 +190,18 @@ def _responses_stream(request: ModelRequest, answer: Answer) -> Iterator[Part]:
             before += event(f"{parts}.added", **place, part=item[field][0] | {"text": ""})
         for piece in _pieces(item, answer, k - len(response["output"])):
             delta = event(f"{deltas}.delta", **place, delta=piece, logprobs=[])
-            yield Part(before + delta, carries=True)
+            yield StreamPart(before + delta, carries=True)
             before = b""
         if parts:
             done = event(f"{deltas}.done", **place, text=item[field][0]["text"], logprobs=[])
             done += event(f"{parts}.done", **place, part=item[field][0])
         else:
             done = event(f"{deltas}.done", **place, name=item["name"], arguments=item[field])
-        yield Part(before + done + event("response.output_item.done", output_index=k, item=item))
+        yield StreamPart(
+            before + done + event("response.output_item.done", output_index=k, item=item)
+        )
     if answer.done:
-        yield Part(event(f"response.{response['status']}", response=response))
+        yield StreamPart(event(f"response.{response['status']}", response=response))
 
 
 def _response(request: ModelRequest, answer: Answer) -> Json:
@@ -256,12 +258,12 @@ _DELTA_FIELDS = {
 """By the type of a block: the field that is streamed, the type of its deltas, their field."""
 
 
-def _messages_stream(request: ModelRequest, answer: Answer) -> Iterator[Part]:
+def _messages_stream(request: ModelRequest, answer: Answer) -> Iterator[StreamPart]:
     whole = _messages_whole(request, answer)
     usage = {"output_tokens": whole["usage"]["output_tokens"]}
     started = whole | {"content": [], "stop_reason": None}
     started["usage"] = whole["usage"] | {"output_tokens": 1}
-    yield Part(_event({"type": "message_start", "message": started}))
+    yield StreamPart(_event({"type": "message_start", "message": started}))
     for k, block in enumerate(whole["content"]):
         field, kind, delta_field = _DELTA_FIELDS[block["type"]]
         empty = block | {field: {} if field == "input" else ""}
@@ -269,14 +271,14 @@ def _messages_stream(request: ModelRequest, answer: Answer) -> Iterator[Part]:
         for piece in _pieces(block, answer, k - len(whole["content"])):
             delta = {"type": kind, delta_field: piece}
             event = _event({"type": "content_block_delta", "index": k, "delta": delta})
-            yield Part(before + event, carries=True)
+            yield StreamPart(before + event, carries=True)
             before = b""
-        yield Part(before + _event({"type": "content_block_stop", "index": k}), pauses=0)
+        yield StreamPart(before + _event({"type": "content_block_stop", "index": k}), pauses=0)
     if whole["stop_reason"] is not None:
         stop = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
-        yield Part(_event({"type": "message_delta", "delta": stop, "usage": usage}))
+        yield StreamPart(_event({"type": "message_delta", "delta": stop, "usage": usage}))
     if answer.done:
-        yield Part(_event({"type": "message_stop"}), pauses=0)
+        yield StreamPart(_event({"type": "message_stop"}), pauses=0)
 
 
 def _object(arguments: str) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 from effects.tools import tool
 from harness.config import ModelTable
-from loadtests.simulator import Answer, Call
+from loadtests.simulator import Answer, FunctionCall
 
 Body = Mapping[str, Any]
 
@@ -57,9 +57,9 @@ ODD = {
 """Texts that have broken streams before."""
 
 
-def call(name: str, arguments: str, number: int = 1) -> Call:
+def call(name: str, arguments: str, number: int = 1) -> FunctionCall:
     """Return a tool call of the model."""
-    return Call(name, arguments, f"call_{number}")
+    return FunctionCall(name, arguments, f"call_{number}")
 
 
 SUM = call("calculate", '{"expression": "12 * 7"}')

@@ -14,7 +14,7 @@ from effects.memory import Memory, namespace
 from harness import root
 from harness.config import Settings
 from harness.live import LiveSettings
-from loadtests.simulator import Answer, Call
+from loadtests.simulator import Answer, FunctionCall
 from rules.flows.companion import LARGEST_IMAGE, LARGEST_IMAGE_BODY
 from tests.flows.samples import PICTURE
 from tests.support.stage import STACKS, Stage, Told
@@ -91,10 +91,10 @@ async def test_emotion_comes_first_and_text_in_pieces(stage: Stage, name: str) -
 async def test_other_tools_run_and_are_shown_before_the_question(stage: Stage, name: str) -> None:
     """The first valid form is asked; a second one, and one that cannot be answered, are refused."""
     calls = (
-        Call("ask_human", FORM),
-        Call("ask_human", '{"title":"","fields":[]}'),
-        Call("calculate", '{"expression":"3+4"}'),
-        Call("ask_human", FORM),
+        FunctionCall("ask_human", FORM),
+        FunctionCall("ask_human", '{"title":"","fields":[]}'),
+        FunctionCall("calculate", '{"expression":"3+4"}'),
+        FunctionCall("ask_human", FORM),
     )
     stage.sim.script([Answer(text="Well.", tool_calls=calls)])
     told = await say(stage, name, "Book a table")
@@ -123,7 +123,7 @@ async def test_other_tools_run_and_are_shown_before_the_question(stage: Stage, n
 @pytest.mark.parametrize("name", STACKS)
 async def test_tools_that_are_off_are_not_offered(stage: Stage, name: str) -> None:
     """A model that asks the user all the same gets `unknown_tool`."""
-    stage.sim.script([Answer(tool_calls=(Call("ask_human", FORM),)), Answer(text="Sorry.")])
+    stage.sim.script([Answer(tool_calls=(FunctionCall("ask_human", FORM),)), Answer(text="Sorry.")])
     told = await say(stage, name, "Book a table", enable_tools=False)
     refused = {"tool": "ask_human", "ok": False, "content": "Error: unknown_tool"}
     assert joined(told) == [CALM, ("tool_result", refused), "Sorry.", DONE]
@@ -133,7 +133,7 @@ async def test_tools_that_are_off_are_not_offered(stage: Stage, name: str) -> No
 @pytest.mark.parametrize("name", STACKS)
 async def test_the_last_round_may_call_no_tool(stage: Stage, name: str) -> None:
     """Ten rounds of tools, then an answer with `tool_choice: none`, which ends the reply."""
-    again = Answer(text=".", tool_calls=(Call("calculate", '{"expression":"1+1"}'),))
+    again = Answer(text=".", tool_calls=(FunctionCall("calculate", '{"expression":"1+1"}'),))
     stage.sim.script([again] * 11)
     told = await say(stage, name, "1+1")
     assert [one for one, _ in told.events].count("tool_result") == 10

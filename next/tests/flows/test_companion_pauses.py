@@ -21,7 +21,7 @@ from harness import root
 from harness.builtin import OPERATIONS
 from harness.config import Settings
 from harness.live import LiveSettings
-from loadtests.simulator import Answer, Call
+from loadtests.simulator import Answer, FunctionCall
 from router.driver import Candidate
 from rules.flows.companion import RespondRequest
 from tests.flows.samples import PICTURE
@@ -34,13 +34,15 @@ DONE = ("done", {"status": "completed"})
 UNKNOWN = "\n\n（有一步操作不知道是否已经完成，没有重做，请自行确认。）"
 
 
-def form(name: str) -> Call:
+def form(name: str) -> FunctionCall:
     """Return a call that asks for one required text."""
     wanted = [{"name": name, "label": name, "type": "text", "required": True}]
-    return Call("ask_human", msgspec.json.encode({"title": name, "fields": wanted}).decode())
+    return FunctionCall(
+        "ask_human", msgspec.json.encode({"title": name, "fields": wanted}).decode()
+    )
 
 
-SUM = Call("calculate", '{"expression":"3+4"}')
+SUM = FunctionCall("calculate", '{"expression":"3+4"}')
 FACTS = '{"memories":[{"text":"爱茶","type":"preference"},{"text":"五月","confidence":0.5}]}'
 
 
@@ -241,7 +243,7 @@ async def test_a_tool_with_an_unknown_outcome_ends_the_reply(
         question = (await ask(stage, first)).question
         await respond(question, day="Friday")
         normal, stage.pauses = stage.pauses, forgetting(stage, "tool.book")
-        booking = Answer(tool_calls=(Call("book", '{"day":"Friday"}'), form("hour")))
+        booking = Answer(tool_calls=(FunctionCall("book", '{"day":"Friday"}'), form("hour")))
         stage.sim.script([booking])
         broken = stage.candidate("companion", first, breaking(6, "exception"))
         assert isinstance((await go_on(stage, question, broken)).outcome, Failed)

@@ -12,7 +12,7 @@ import pytest
 
 from cutover import Event, Request, Stack
 from cutover.errors import Completed, Failed
-from loadtests.simulator import Answer, Call, ModelRequest
+from loadtests.simulator import Answer, FunctionCall, ModelRequest
 from rules.flows.pipeline import NodeFailure, PipelineMessage, TokenInfo
 from rules.prompts import TEXTS
 from tests.flows.faults import (
@@ -150,7 +150,7 @@ async def test_a_memory_check_that_fails_costs_the_memories_alone(
 UNSAID = {
     "filtered": Answer(text="", finish="content_filter"),
     "reasoning alone": Answer(text="", reasoning="let me think"),
-    "tool calls alone": Answer(tool_calls=(Call("calculate", "{}"),)),
+    "tool calls alone": Answer(tool_calls=(FunctionCall("calculate", "{}"),)),
 }
 
 

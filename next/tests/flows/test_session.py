@@ -12,7 +12,7 @@ from cutover.errors import Refused
 from effects import conversations
 from effects.world import current
 from harness.builtin import OPERATIONS
-from loadtests.simulator import Answer, Call
+from loadtests.simulator import Answer, FunctionCall
 from tests.support.stage import STACKS, Stage, Told
 
 pytestmark = pytest.mark.virtual
@@ -114,8 +114,8 @@ async def test_a_conversation_changes_stacks_at_any_turn(stage: Stage) -> None:
 
 
 TOOLS = (
-    Answer(text="Let me see. ", tool_calls=(Call("calculate", '{"expression":"1+1"}'),)),
-    Answer(tool_calls=(Call("calculate", '{"expression'), Call("nothing", "{}"))),
+    Answer(text="Let me see. ", tool_calls=(FunctionCall("calculate", '{"expression":"1+1"}'),)),
+    Answer(tool_calls=(FunctionCall("calculate", '{"expression'), FunctionCall("nothing", "{}"))),
     Answer(text="It is 2.", reasoning="Two."),
 )
 
@@ -153,7 +153,7 @@ async def test_rounds_and_reasoning_leave_no_events(stage: Stage, name: str) -> 
 @pytest.mark.parametrize("name", STACKS)
 async def test_rounds_are_limited(stage: Stage, name: str) -> None:
     """After ten rounds no tool may be called, and what is said then is the answer."""
-    again = Answer(tool_calls=(Call("calculate", '{"expression":"1+1"}'),))
+    again = Answer(tool_calls=(FunctionCall("calculate", '{"expression":"1+1"}'),))
     stage.sim.script([*itertools.repeat(again, 10), Answer(text="2")])
     told = await say(stage, name, "1+1?")
     assert told.events[-1][1]["data"]["final_message"]["content"] == "2"

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from cutover.errors import Blame
-from loadtests.simulator import Answer, Call, Cut, Garbage, Silence
+from loadtests.simulator import Answer, Cut, FunctionCall, Garbage, Silence
 from tests.flows.faults import TEXT
 
 Place = Literal["first", "text", "terminal", "behind"]
@@ -55,7 +55,9 @@ class Story:
     """The number of the model's call that a fault of it hits first."""
 
 
-_CALLS = Answer(pieces=("one ",), tool_calls=(Call("calculate", '{"expression": "1 + 1"}'),))
+_CALLS = Answer(
+    pieces=("one ",), tool_calls=(FunctionCall("calculate", '{"expression": "1 + 1"}'),)
+)
 _REST = Answer(pieces=("two ", "three ", "four"))
 _SAY = {"session_id": "s", "message": "hello"}
 _TURN = "conversations.add"
@@ -129,7 +131,7 @@ STORIES: dict[str, Story] = {
 PAUSING: dict[str, Story] = {
     "companion": Story(
         _SAY,
-        (Answer(pieces=("one ",), tool_calls=(Call("ask_human", json.dumps(FORM)),)),),
+        (Answer(pieces=("one ",), tool_calls=(FunctionCall("ask_human", json.dumps(FORM)),)),),
         "emotion text hitl done",
         "text",
         "hitl",

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import aiohttp
 
-from loadtests.simulator import Answer, Call, ModelRequest, Simulator
+from loadtests.simulator import Answer, FunctionCall, ModelRequest, Simulator
 
 T = TypeVar("T")
 _NUMBER = re.compile(r"item (\d+)")
@@ -47,7 +47,7 @@ class Model:
         number, rounds = int(found[1]), sum(one.role == "tool" for one in request.turn)
         self.calls[number, rounds] += 1
         if orders(number) and not rounds:
-            return Answer(tool_calls=(Call(self.tool, json.dumps({"number": number})),))
+            return Answer(tool_calls=(FunctionCall(self.tool, json.dumps({"number": number})),))
         return Answer(text=text_of(number))
 
 

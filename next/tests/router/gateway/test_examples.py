@@ -20,7 +20,7 @@ from cutover.errors import Completed
 from cutover.flow import ClientRequest
 from cutover.wire import find_dialect
 from harness.root import equal_shadow
-from loadtests.simulator import Answer, Call, Simulator, SlowFirst
+from loadtests.simulator import Answer, FunctionCall, Simulator, SlowFirst
 from router.driver import Candidate
 from router.exchange import Served, finish
 from router.gateway import Gateway, GatewaySettings, Provider, open_connections
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 EXAMPLES = Path(__file__).parents[3] / "examples"
 DIALECT = find_dialect("chat-completions")
 FLOW = ServiceFlow("shop", {"/chat": ("POST",)}, DIALECT, {"user": "body.user"})
-ORDERING = Call(name="create_order", arguments='{"item": "tea", "grams": 100}')
+ORDERING = FunctionCall(name="create_order", arguments='{"item": "tea", "grams": 100}')
 SLOW = SlowFirst(seconds=0.3)
 SAID = "One moment. Here is Order 1."
 
