@@ -26,6 +26,14 @@ def decode(text: str | bytes) -> Any:
         raise NotJson from error
 
 
+def decode_or(text: str, otherwise: Any) -> Any:
+    """Read JSON; return `otherwise` for what is none."""
+    try:
+        return decode(text)
+    except NotJson:
+        return otherwise
+
+
 def _number(text: str) -> float | str:
     value = float(text)
     if value in {float("inf"), float("-inf")}:
@@ -127,12 +135,7 @@ def _arguments(text: Any) -> Any:
     """Return the arguments of a tool as the object they are; what is none counts as it is."""
     if text in (None, ""):
         return {}
-    if not isinstance(text, str):
-        return text
-    try:
-        value = decode(text)
-    except NotJson:
-        return text
+    value = decode_or(text, None) if isinstance(text, str) else None
     return value if isinstance(value, dict) else text
 
 

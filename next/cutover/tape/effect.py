@@ -194,13 +194,7 @@ def _coroutine(codec: _Codec) -> Callable[..., Any]:
         run = run_for(codec.name, writes=codec.writes)
         if run is None:
             return await codec.function(*args, **named)
-
-        async def perform() -> AsyncIterator[Item]:
-            with codec.declared():
-                result = await codec.function(*args, **named)
-            yield codec.item(result, run.exchange)
-
-        values = [value async for value in _values(codec, run, codec.call(args, named), perform)]
+        values = [value async for value in _values(codec, run, args, named)]
         if not values:
             raise codec.missing()
         return values[-1]
@@ -211,18 +205,7 @@ def _coroutine(codec: _Codec) -> Callable[..., Any]:
 def _generator(codec: _Codec) -> Callable[..., Any]:
     async def wrapper(*args: Any, **named: Any) -> AsyncIterator[Any]:
         run = run_for(codec.name, writes=codec.writes)
-
-        async def perform() -> AsyncIterator[Item]:
-            assert run is not None  # noqa: S101 - it is called for a run alone
-            with codec.declared():
-                async with aclosing(codec.function(*args, **named)) as values:
-                    async for value in values:
-                        yield codec.item(value, run.exchange)
-
-        if run is None:
-            values = codec.function(*args, **named)
-        else:
-            values = _values(codec, run, codec.call(args, named), perform)
+        values = _values(codec, run, args, named) if run else codec.function(*args, **named)
         async with aclosing(values):
             async for value in values:
                 yield value
@@ -231,10 +214,19 @@ def _generator(codec: _Codec) -> Callable[..., Any]:
 
 
 async def _values(
-    codec: _Codec, run: Run, call: Call, perform: Callable[[], AsyncIterator[Item]]
+    codec: _Codec, run: Run, args: tuple[Any, ...], named: dict[str, Any]
 ) -> AsyncGenerator[Any, None]:
+    async def perform() -> AsyncIterator[Item]:
+        with codec.declared():
+            if inspect.iscoroutinefunction(codec.function):
+                yield codec.item(await codec.function(*args, **named), run.exchange)
+                return
+            async with aclosing(codec.function(*args, **named)) as values:
+                async for value in values:
+                    yield codec.item(value, run.exchange)
+
     try:
-        async with aclosing(run.call(call, perform)) as items:
+        async with aclosing(run.call(codec.call(args, named), perform)) as items:
             async for item in items:
                 yield codec.value(item)
     except CallFailed as failed:

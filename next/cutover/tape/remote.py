@@ -338,16 +338,15 @@ class _Trust:
         if self._key and not compare_digest(given.encode(), self._key.encode()):
             log.warning("request refused: %s lacks the key of CUTOVER_GATEWAY_KEY", KEY_HEADER)
             return None
-        gateway, run = address[:-_RUN_LENGTH], address[-_RUN_LENGTH:]
-        known = gateway == self._gateway if self._gateway else _loopback(gateway)
-        if known and _RUN.fullmatch(run):
-            return address
+        if of_run := _RUN.fullmatch(address):
+            gateway = of_run[1]
+            if gateway == self._gateway if self._gateway else _loopback(gateway):
+                return address
         log.warning("request refused: gateway %r is not that of CUTOVER_GATEWAY", address)
         return None
 
 
-_RUN = re.compile("/runs/[0-9a-f]{32}")
-_RUN_LENGTH = 38
+_RUN = re.compile("(.*)/runs/[0-9a-f]{32}")
 _BARE = re.compile(r"https?://[^/?#@\\]+")
 
 

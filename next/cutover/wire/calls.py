@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from cutover.chat_form import NotJson, decode
+from cutover.chat_form import decode_or
 
 
 @dataclass(slots=True, eq=False)
@@ -54,12 +54,6 @@ def _begins_anew(
     """Whether a piece that would go on with a call begins another one."""
     if id_ is not None:
         return call.id is not None
-    return bool(name and call.name) and (name != call.name or _is_json(arguments(call)))
-
-
-def _is_json(text: str) -> bool:
-    try:
-        decode(text)
-    except NotJson:
+    if not (name and call.name):
         return False
-    return True
+    return name != call.name or decode_or(arguments(call), call) is not call

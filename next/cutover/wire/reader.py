@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Final
 
-from cutover.chat_form import NotJson, decode, encode
+from cutover.chat_form import NotJson, decode, decode_or, encode
 from cutover.errors import Completed, CutoverError, Failed
 from cutover.flow import Frame, Texts, Verdict
 from cutover.wire.calls import Calls
@@ -549,7 +549,7 @@ class Reader:
             found.add(channel, text) if text else None
         elif isinstance(value, str):
             self._grow_to(channel, value, found)
-        elif not _same_json(so_far, value):
+        elif decode_or(so_far, None) != value:
             raise _Shape(CONTRADICTION, f"{channel}: {so_far!r}, and then {_shown(encode(value))}")
 
     def _find_finish(self, rule: EventRule, found: _Found) -> Failed | None:
@@ -629,13 +629,6 @@ def _merged(old: Any, new: Any) -> Any:
         pairs = ((old[i : i + 1] or [None], new[i : i + 1] or [None]) for i in range(longest))
         return [_merged(one, two) for [one], [two] in pairs]
     return old if new is None else new
-
-
-def _same_json(text: str, value: Any) -> bool:
-    try:
-        return bool(decode(text) == value)
-    except NotJson:
-        return False
 
 
 def _joined(text: str) -> str:
