@@ -173,6 +173,12 @@ DUMPED = ChatCompletionMessage.model_validate(
 )
 HI = HumanMessage("hi")
 
+CALLING: dict[str, Any] = {
+    "calls with content null": {"role": "assistant", "content": None, "tool_calls": CALLS},
+    "calls with empty content": {"role": "assistant", "content": "", "tool_calls": CALLS},
+    "the SDK's own message passed back": DUMPED,
+    "the same dumped with its nulls": DUMPED.model_dump(),
+}
 CASES: dict[str, tuple[list[Any], list[BaseMessage]]] = {
     "system, history and user": (
         [
@@ -188,30 +194,13 @@ CASES: dict[str, tuple[list[Any], list[BaseMessage]]] = {
             HumanMessage("[Ada]: 你好 \U0001f600"),
         ],
     ),
-    "calls with content null, and their results": (
-        [
-            {"role": "user", "content": "hi"},
-            {"role": "assistant", "content": None, "tool_calls": CALLS},
-            *RESULTS,
-        ],
-        [HI, AIMessage("", tool_calls=LC_CALLS), *LC_RESULTS],
-    ),
-    "calls with empty content": (
-        [
-            {"role": "user", "content": "hi"},
-            {"role": "assistant", "content": "", "tool_calls": CALLS},
-            *RESULTS,
-        ],
-        [HI, AIMessage("", tool_calls=LC_CALLS), *LC_RESULTS],
-    ),
-    "the SDK's own message passed back": (
-        [{"role": "user", "content": "hi"}, DUMPED, *RESULTS],
-        [HI, AIMessage("", tool_calls=LC_CALLS), *LC_RESULTS],
-    ),
-    "the same dumped with its nulls": (
-        [{"role": "user", "content": "hi"}, DUMPED.model_dump(), *RESULTS],
-        [HI, AIMessage("", tool_calls=LC_CALLS), *LC_RESULTS],
-    ),
+    **{
+        name: (
+            [{"role": "user", "content": "hi"}, message, *RESULTS],
+            [HI, AIMessage("", tool_calls=LC_CALLS), *LC_RESULTS],
+        )
+        for name, message in CALLING.items()
+    },
     "a call with text": (
         [
             {"role": "user", "content": "hi"},

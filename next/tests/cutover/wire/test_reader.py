@@ -334,203 +334,163 @@ def test_a_successor_that_says_something_else_is_found() -> None:
 
 # What broke readers: each row is a stream, what it says, and how it ends.
 
+Row = tuple[bytes, dict[str, str], str]
 ONE_CALL = {"call 1 name": "f", "call 1 arguments": "{}"}
 TWO_CALLS = {**ONE_CALL, "call 2 name": "g", "call 2 arguments": "{}"}
 F, G = {"name": "f", "arguments": "{}"}, {"name": "g", "arguments": "{}"}
 
-CHATS: dict[str, tuple[bytes, dict[str, str], str]] = {
-    "1: text behind a finish reason": (
-        sse(content("one"), STOP, content(" two"), STOP, DONE),
-        {"content": "one two"},
-        "completed",
+
+def row(texts: dict[str, str], *events: Any, end: str = "completed") -> Row:
+    """Return a stream of events, or of bytes, with its texts and how it ends."""
+    whole = events[0] if isinstance(events[0], bytes) else sse(*events)
+    return whole, texts, end
+
+
+CHATS: dict[str, Row] = {
+    "1: text behind a finish reason": row(
+        {"content": "one two"}, content("one"), STOP, content(" two"), STOP, DONE
     ),
-    "1: a finish reason on each word": (
-        sse(*(content(f"{word} ", "stop") for word in "abcdef"), DONE),
-        {"content": "a b c d e f "},
-        "completed",
+    "1: a finish reason on each word": row(
+        {"content": "a b c d e f "}, *(content(f"{word} ", "stop") for word in "abcdef"), DONE
     ),
-    "1: a finish reason, then a tool call": (
-        sse(STOP, call(index=0, id="c", function=F), chunk(finish="tool_calls"), DONE),
-        ONE_CALL,
-        "completed",
+    "1: a finish reason, then a tool call": row(
+        ONE_CALL, STOP, call(index=0, id="c", function=F), chunk(finish="tool_calls"), DONE
     ),
-    "1: text behind the last finish reason, and no mark": (
-        sse(content("one"), STOP, content(" two")),
-        {"content": "one two"},
-        "truncated stack",
+    "1: text behind the last finish reason, and no mark": row(
+        {"content": "one two"}, content("one"), STOP, content(" two"), end="truncated stack"
     ),
-    "2: an error as the first event": (
-        sse({"error": {"message": "no"}}),
+    "2: an error as the first event": row(
+        {}, {"error": {"message": "no"}}, end="service_failed stack"
+    ),
+    "2: an error of text alone": row({}, {"error": "no"}, end="service_failed stack"),
+    "2: a named error": row(
+        {}, b'event: error\ndata: {"message":"no"}\n\n', end="service_failed stack"
+    ),
+    "2: an error beside an empty choice, then the mark": row(
+        {"content": "a"}, content("a"), chunk(error={"code": 503}), DONE, end="service_failed world"
+    ),
+    "2: an error as a finish reason": row(
+        {"content": "a"}, content("a"), chunk(finish="error"), DONE, end="service_failed world"
+    ),
+    "2: a wrong key": row(
         {},
-        "service_failed stack",
+        {"error": {"code": "invalid_api_key", "message": "no"}},
+        end="service_failed configuration",
     ),
-    "2: an error of text alone": (sse({"error": "no"}), {}, "service_failed stack"),
-    "2: a named error": (
-        b'event: error\ndata: {"message":"no"}\n\n',
-        {},
-        "service_failed stack",
-    ),
-    "2: an error beside an empty choice, then the mark": (
-        sse(content("a"), chunk(error={"code": 503}), DONE),
-        {"content": "a"},
-        "service_failed world",
-    ),
-    "2: an error as a finish reason": (
-        sse(content("a"), chunk(finish="error"), DONE),
-        {"content": "a"},
-        "service_failed world",
-    ),
-    "2: a wrong key": (
-        sse({"error": {"code": "invalid_api_key", "message": "no"}}),
-        {},
-        "service_failed configuration",
-    ),
-    "an error that is null is none": (
-        sse(content("a", error=None), STOP, DONE),
-        {"content": "a"},
-        "completed",
-    ),
-    "4: numbers that are no JSON": (
-        sse(content("a", logprobs=float("-inf")), content("b", p=float("nan")), STOP, DONE),
+    "an error that is null is none": row({"content": "a"}, content("a", error=None), STOP, DONE),
+    "4: numbers that are no JSON": row(
         {"content": "ab"},
-        "completed",
+        content("a", logprobs=float("-inf")),
+        content("b", p=float("nan")),
+        STOP,
+        DONE,
     ),
-    "6: what providers put beside a text": (
-        sse(
-            chunk({"content": "a"}, prompt_filter_results=[{"x": 1}]),
-            {"choices": [{"index": 0, "text": "b", "token_id": 7, "delta": {"content": "b"}}]},
-            {"choices": [{"index": 0, "message": {"content": "abc"}, "delta": {"content": "c"}}]},
-            content("d", usage={"completion_tokens": 4}, p="xyz"),
-            {"choices": [{"index": 0, "content_filter_results": {}, "finish_reason": None}]},
-            STOP,
-            DONE,
-        ),
+    "6: what providers put beside a text": row(
         {"content": "abcd"},
-        "completed",
+        chunk({"content": "a"}, prompt_filter_results=[{"x": 1}]),
+        {"choices": [{"index": 0, "text": "b", "token_id": 7, "delta": {"content": "b"}}]},
+        {"choices": [{"index": 0, "message": {"content": "abc"}, "delta": {"content": "c"}}]},
+        content("d", usage={"completion_tokens": 4}, p="xyz"),
+        {"choices": [{"index": 0, "content_filter_results": {}, "finish_reason": None}]},
+        STOP,
+        DONE,
     ),
-    "6: one thought under two names": (
-        sse(chunk({"reasoning": "Hm", "reasoning_content": "Hm"}), STOP, DONE),
-        {"reasoning": "Hm"},
-        "completed",
+    "6: one thought under two names": row(
+        {"reasoning": "Hm"}, chunk({"reasoning": "Hm", "reasoning_content": "Hm"}), STOP, DONE
     ),
-    "7: two calls of one index": (
-        sse(call(index=0, id="a", function=F), call(index=0, id="b", function=G), STOP, DONE),
-        TWO_CALLS,
-        "completed",
+    "7: two calls of one index": row(
+        TWO_CALLS, call(index=0, id="a", function=F), call(index=0, id="b", function=G), STOP, DONE
     ),
-    "7: two calls without an index": (
-        sse(call(id="a", function=F), call(id="b", function=G), STOP, DONE),
-        TWO_CALLS,
-        "completed",
+    "7: two calls without an index": row(
+        TWO_CALLS, call(id="a", function=F), call(id="b", function=G), STOP, DONE
     ),
-    "7: two calls without index and id": (
-        sse(call(function=F), call(function=G), STOP, DONE),
-        TWO_CALLS,
-        "completed",
+    "7: two calls without index and id": row(
+        TWO_CALLS, call(function=F), call(function=G), STOP, DONE
     ),
-    "7: one id on every piece": (
-        sse(
-            call(index=0, id="a", function={"name": "f", "arguments": "{"}),
-            call(index=0, id="a", function={"name": "f", "arguments": "}"}),
-            STOP,
-            DONE,
-        ),
+    "7: one id on every piece": row(
         ONE_CALL,
-        "completed",
+        call(index=0, id="a", function={"name": "f", "arguments": "{"}),
+        call(index=0, id="a", function={"name": "f", "arguments": "}"}),
+        STOP,
+        DONE,
     ),
-    "7: two calls interleaved": (
-        sse(
-            call(index=0, id="a", function={"name": "f"}),
-            call(index=1, id="b", function={"name": "g"}),
-            call(index=0, function={"arguments": "{}"}),
-            call(index=1, id="", function={"arguments": "{}"}),
-            STOP,
-            DONE,
-        ),
+    "7: two calls interleaved": row(
         TWO_CALLS,
-        "completed",
+        call(index=0, id="a", function={"name": "f"}),
+        call(index=1, id="b", function={"name": "g"}),
+        call(index=0, function={"arguments": "{}"}),
+        call(index=1, id="", function={"arguments": "{}"}),
+        STOP,
+        DONE,
     ),
-    "12: a lone choice with index 1": (
-        sse(content("a", None, 1), content("b", "stop", 1), DONE),
-        {"content": "ab"},
-        "completed",
+    "12: a lone choice with index 1": row(
+        {"content": "ab"}, content("a", None, 1), content("b", "stop", 1), DONE
     ),
-    "12: an index that counts": (
-        sse(content("a", None, 0), content("b", None, 1), content("c", "stop", 2), DONE),
+    "12: an index that counts": row(
         {"content": "abc"},
-        "completed",
+        content("a", None, 0),
+        content("b", None, 1),
+        content("c", "stop", 2),
+        DONE,
     ),
-    "two answers": (
-        sse(
-            chunk({"role": "assistant", "content": ""}),
-            content("a"),
-            chunk({"role": "assistant", "content": ""}, None, 1),
-            content("x", None, 1),
-            content("b", "stop"),
-            content("y", "stop", 1),
-            DONE,
-        ),
+    "two answers": row(
         {"content": "axby"},
-        "completed",
+        chunk({"role": "assistant", "content": ""}),
+        content("a"),
+        chunk({"role": "assistant", "content": ""}, None, 1),
+        content("x", None, 1),
+        content("b", "stop"),
+        content("y", "stop", 1),
+        DONE,
     ),
-    "16: strings that grow elsewhere": (
-        sse(
-            chunk({"refusal": "I can"}),
-            chunk({"refusal": "not."}),
-            chunk({"audio": {"transcript": "a@"}}),
-            chunk({"audio": {"transcript": "b.c"}}),
-            chunk({"function_call": {"name": "f", "arguments": "{"}}),
-            chunk({"function_call": {"arguments": "}"}}),
-            STOP,
-            DONE,
-        ),
+    "16: strings that grow elsewhere": row(
         {"refusal": "I cannot.", "transcript": "a@b.c", **ONE_CALL},
-        "completed",
+        chunk({"refusal": "I can"}),
+        chunk({"refusal": "not."}),
+        chunk({"audio": {"transcript": "a@"}}),
+        chunk({"audio": {"transcript": "b.c"}}),
+        chunk({"function_call": {"name": "f", "arguments": "{"}}),
+        chunk({"function_call": {"arguments": "}"}}),
+        STOP,
+        DONE,
     ),
-    "17: a mark without its blank line": (
-        sse(content("a"), STOP) + b"data: [DONE]",
-        {"content": "a"},
-        "completed",
+    "17: a mark without its blank line": row(
+        {"content": "a"}, sse(content("a"), STOP) + b"data: [DONE]"
     ),
-    "a mark without a finish reason": (
-        sse(content("a"), DONE),
-        {"content": "a"},
-        "truncated stack",
+    "a mark without a finish reason": row(
+        {"content": "a"}, content("a"), DONE, end="truncated stack"
     ),
-    "a mark alone": (sse(DONE), {}, "truncated stack"),
-    "a finish reason without a mark": (sse(content("a"), STOP), {"content": "a"}, "completed"),
-    "20: comments before the first event": (
-        b": a\n\n: b\n\n" + sse(content("a"), STOP, DONE),
-        {"content": "a"},
-        "completed",
+    "a mark alone": row({}, DONE, end="truncated stack"),
+    "a finish reason without a mark": row({"content": "a"}, content("a"), STOP),
+    "20: comments before the first event": row(
+        {"content": "a"}, b": a\n\n: b\n\n" + sse(content("a"), STOP, DONE)
     ),
-    "35: a garbled piece": (
+    "35: a garbled piece": row(
+        {"call 1 name": "f", "call 1 arguments": "10*2"},
         sse(call(index=0, id="a", function={"name": "f", "arguments": "10"}))
         + b'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"ind\n\n'
         + sse(call(index=0, function={"arguments": "*2"}), STOP, DONE),
-        {"call 1 name": "f", "call 1 arguments": "10*2"},
-        "unreadable stack",
+        end="unreadable stack",
     ),
-    "35: a message in place of a delta": (
-        sse({"choices": [{"index": 0, "message": {"content": "a"}}]}, STOP, DONE),
+    "35: a message in place of a delta": row(
         {},
-        "unknown_shape stack",
+        {"choices": [{"index": 0, "message": {"content": "a"}}]},
+        STOP,
+        DONE,
+        end="unknown_shape stack",
     ),
-    "35: a text in place of a delta": (
-        sse({"choices": [{"index": 0, "text": "a", "finish_reason": "stop"}]}, DONE),
+    "35: a text in place of a delta": row(
         {},
-        "unknown_shape stack",
+        {"choices": [{"index": 0, "text": "a", "finish_reason": "stop"}]},
+        DONE,
+        end="unknown_shape stack",
     ),
-    "35: a content that is no text": (
-        sse(chunk({"content": {"text": "a"}}), STOP, DONE),
-        {},
-        "unknown_shape stack",
+    "35: a content that is no text": row(
+        {}, chunk({"content": {"text": "a"}}), STOP, DONE, end="unknown_shape stack"
     ),
-    "35: an event that is text": (sse('"a"', STOP, DONE), {}, "unknown_shape stack"),
-    "halves of a character in two pieces": (
-        sse(content("a\ud83c"), content("\udf4eb"), STOP, DONE),
-        {"content": "a\U0001f34eb"},
-        "completed",
+    "35: an event that is text": row({}, '"a"', STOP, DONE, end="unknown_shape stack"),
+    "halves of a character in two pieces": row(
+        {"content": "a\U0001f34eb"}, content("a\ud83c"), content("\udf4eb"), STOP, DONE
     ),
 }
 
@@ -749,48 +709,16 @@ def test_recordings_of_providers_are_read_as_their_deltas_say() -> None:
 
 # Noise: pieces of real events and of nothing, in any order, cut anywhere.
 
-KEYS = st.sampled_from(
-    [
-        "type",
-        "choices",
-        "delta",
-        "content",
-        "index",
-        "id",
-        "tool_calls",
-        "function",
-        "name",
-        "arguments",
-        "error",
-        "item",
-        "output",
-        "messages",
-        "message",
-        "done",
-        "response",
-        "[0]",
-        "text",
-        "thinking",
-        "finish_reason",
-        "toolCallId",
-        "input",
-    ]
+KEYS_TEXT = (
+    "type choices delta content index id tool_calls function name arguments error item output "
+    "messages message done response [0] text thinking finish_reason toolCallId input"
 )
-KINDS = st.sampled_from(
-    [
-        "text-delta",
-        "tool-input-available",
-        "response.output_text.done",
-        "response.completed",
-        "error",
-        "finish",
-        "content_block_start",
-        "content_block_delta",
-        "TEXT_MESSAGE_CHUNK",
-        "TOOL_CALL_ARGS",
-        "message_stop",
-    ]
+KEYS = st.sampled_from(KEYS_TEXT.split())
+KINDS_TEXT = (
+    "text-delta tool-input-available response.output_text.done response.completed error finish "
+    "content_block_start content_block_delta TEXT_MESSAGE_CHUNK TOOL_CALL_ARGS message_stop"
 )
+KINDS = st.sampled_from(KINDS_TEXT.split())
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | KINDS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
@@ -826,9 +754,12 @@ def read_noise(dialect: str, lines: list[bytes], cut: int, skip: int) -> None:
             reader.trimmed(one, channels)
 
 
+NOISE = given(lines=st.lists(LINES, max_size=8), cut=st.integers(0, 400), skip=st.integers(0, 5))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dialect", built_in())
-@given(lines=st.lists(LINES, max_size=8), cut=st.integers(0, 400), skip=st.integers(0, 5))
+@NOISE
 def test_noise_raises_nothing(dialect: str, lines: list[bytes], cut: int, skip: int) -> None:
     """Whatever a service says, the reader answers with a verdict."""
     read_noise(dialect, lines, cut, skip)
@@ -837,7 +768,7 @@ def test_noise_raises_nothing(dialect: str, lines: list[bytes], cut: int, skip: 
 @pytest.mark.nightly
 @pytest.mark.parametrize("dialect", built_in())
 @settings(max_examples=100_000)
-@given(lines=st.lists(LINES, max_size=8), cut=st.integers(0, 400), skip=st.integers(0, 5))
+@NOISE
 def test_much_noise_raises_nothing(dialect: str, lines: list[bytes], cut: int, skip: int) -> None:
     """The same, a hundred thousand times."""
     read_noise(dialect, lines, cut, skip)
