@@ -20,10 +20,18 @@ OPERATIONS, PRIVACY = PAGE.parent / "operations.md", PAGE.parent / "privacy.md"
 ARCHITECTURE = PAGE.parent / "architecture.md"
 INTRODUCTION = """# The configuration
 
-One TOML file, named with `--config`. Without one all five flows are served, by legacy. A key that
+Write one TOML file, and name it with `--config`:
+
+```toml
+[flows.chat]
+enable_langgraph = true
+langgraph_percent = 5.0
+```
+
+Without a file all five built-in flows are served, by legacy; with one, those that it names. A key that
 does not exist is refused with the nearest one that does. Text marked "or `env:NAME`" may stand in
 the environment. A change of `[flows.*]` is in force within three seconds, all others after a
-restart; a bad edit keeps the last good one in force and says so in the log.
+restart. After a bad edit the last good one stays in force, and the log says so.
 """
 
 
@@ -44,9 +52,13 @@ def _named(table: str) -> bool:
 
 
 def _table(heading: str, about: str, fields: dict[str, FieldInfo]) -> str:
-    rows = [f"| `{name}` | {_default(one)} | {one.description} |" for name, one in fields.items()]
+    rows = [f"| `{name}` | {_default(one)} | {_line(one)} |" for name, one in fields.items()]
     title = f"## `[{heading}]`" if heading else "## Above all tables"
     return "\n".join([title, "", about, "", "| key | default | |", "|---|---|---|", *rows, ""])
+
+
+def _line(field: FieldInfo) -> str:
+    return " ".join((field.description or "").split())
 
 
 def _default(field: FieldInfo) -> str:
