@@ -96,7 +96,7 @@ class Answer:
 
     def _add_call(self, piece: Any) -> None:
         index, function = getattr(piece, "index", None), piece.function
-        call = self._call_of(index, piece.id or "", bool(function and function.name))
+        call = self._call_of(index, piece.id or "", named=bool(function and function.name))
         call.id = call.id or piece.id or ""
         if function is not None:
             call.name += function.name or ""
@@ -105,7 +105,7 @@ class Answer:
             if (value := (piece.model_extra or {}).get(name)) is not None:
                 call.extra[name] = value
 
-    def _call_of(self, index: int | None, call_id: str, named: bool) -> ToolCall:  # noqa: FBT001
+    def _call_of(self, index: int | None, call_id: str, *, named: bool) -> ToolCall:
         """Return the call that a piece belongs to, by id, then index, then order.
 
         An id that is new begins a call, also under an index that was used before; without ids, a

@@ -30,6 +30,10 @@ FAILURES = (EffectFailed, StackFailed, openai.OpenAIError)
 """What a node may fail with so that the run goes on; anything else ends it."""
 
 
+UNCOUNTED = wire.TokenInfo(0, 0, "continue")
+"""Stands until the token monitor, the second node, has counted."""
+
+
 @dataclass(slots=True)
 class State:
     """What the nodes know of one request."""
@@ -38,7 +42,7 @@ class State:
     message: str = ""
     end_intent: bool = False
     history: list[Turn] = field(default_factory=list)
-    token_info: wire.TokenInfo | None = None
+    token_info: wire.TokenInfo = UNCOUNTED
     involves_memory: bool = False
     retrieved: list[Memory] = field(default_factory=list)
     context: list[Message] = field(default_factory=list)
@@ -130,7 +134,7 @@ async def response_generator(state: State) -> Events:
 
 async def token_response(state: State) -> Events:
     """Append the notice, or the closing line, that the number of tokens calls for."""
-    action = state.token_info.action if state.token_info else "continue"
+    action = state.token_info.action
     if state.response is not None and action != "continue":
         notice = text("pipeline", state.request.options.texts, action)
         state.response += notice
@@ -144,7 +148,6 @@ async def output_formatter(state: State) -> Events:
             await _store(state, state.response)
         except FAILURES as error:
             state.errors.append(_failure("output_formatter", error))
-    assert state.token_info is not None  # noqa: S101 - the token monitor sets it first of all
     yield wire.PipelineMessage(
         success=state.response is not None,
         message=state.response,

@@ -81,37 +81,31 @@ REASONING: Final = ("reasoning_content", "reasoning")
 """Names under which a delta carries text of the model's reasoning, the first that is there."""
 
 
-def _check_whole(*texts: str | None) -> None:
-    for text in texts:
-        if text and not text.isascii():
-            text.encode()  # half of a character cannot be passed on
+class _Whole(msgspec.Struct):
+    """Refuses half of a character in a text: it cannot be passed on."""
+
+    def __post_init__(self) -> None:
+        for text in msgspec.structs.astuple(self):
+            if isinstance(text, str) and not text.isascii():
+                text.encode()
 
 
-class _Function(msgspec.Struct):
+class _Function(_Whole):
     name: str | None = None
     arguments: str | None = None
 
-    def __post_init__(self) -> None:
-        _check_whole(self.name, self.arguments)
 
-
-class _Call(msgspec.Struct):
+class _Call(_Whole):
     id: str | None = None
     function: _Function | None = None
 
-    def __post_init__(self) -> None:
-        _check_whole(self.id)
 
-
-class _Delta(msgspec.Struct):
+class _Delta(_Whole):
     content: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     tool_calls: list[_Call] | None = None
-
-    def __post_init__(self) -> None:
-        _check_whole(self.content, self.refusal)
 
 
 class _Choice(msgspec.Struct):
