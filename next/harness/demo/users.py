@@ -13,7 +13,7 @@ from typing import Any, Final
 import httpx
 import msgspec
 
-from loadtests.simulator import Answer, Call, ModelRequest, Simulator
+from loadtests.simulator import Answer, FunctionCall, ModelRequest, Simulator
 
 TALKS: Final = tomllib.loads((Path(__file__).parent / "talks.toml").read_text("utf-8"))
 AT_ONCE: Final = 6
@@ -91,7 +91,7 @@ def _calling(one: Mapping[str, str]) -> Any:
         results = [message.text for message in request.turn if message.role == "tool"]
         if results:
             return Answer(text=one["text"].format(*results))
-        return Answer(tool_calls=(Call(one["tool"], one["arguments"]),))
+        return Answer(tool_calls=(FunctionCall(one["tool"], one["arguments"]),))
 
     return answer
 
