@@ -4,37 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import pytest
 
-from compare.rollout import LOOK_SECONDS, Arm, Decision, RampPlan, Verdict, planned, ramp
+from compare.rollout import (
+    LOOK_SECONDS,
+    Arm,
+    Decision,
+    RampPlan,
+    Scope,
+    Verdict,
+    decide,
+    planned,
+    ramp,
+)
+from compare.rows import frame
 
 PLAN = RampPlan((1, 5, 25, 50, 100), least_hours=1, most_hours=24)
 
 
+NOTHING = decide(frame([]), Scope("chat", share=0.5, config="", now=0))
+
+
 def decision(verdict: Verdict, missing: int = 0) -> Decision:
     """Return a decision."""
-    return Decision(
-        verdict=verdict,
-        reasons=("why",),
-        next="what next",
-        flow="chat",
-        share=0.5,
-        config="",
-        code_version="",
-        missing=missing,
-        unit="",
-        loose=0,
-        arms={},
-        measures=(),
-        evidence=0.0,
-    )
+    told: dict[str, Any] = {"reasons": ("why",), "next": "what next"}
+    return msgspec.structs.replace(NOTHING, verdict=verdict, missing=missing, **told)
 
 
 PROMOTE, WORSE = decision("promote"), decision("hold")
 WAITING, FEW = decision("hold", 100), decision("cannot_tell", 100)
 SKEWED, BACK = decision("cannot_tell"), decision("roll_back")
+MORE = decision("hold", 600)
 
 
 @dataclass
@@ -99,12 +102,7 @@ class Simulated:
         (Simulated([SKEWED]), "cannot_tell", "1", 1),
         (Simulated([FEW]), "cannot_tell", "1", 24),
         (Simulated([WORSE], share=50, minutely=10), "hold", "", 1.8),
-        (
-            Simulated([decision("hold", 600)] * 120 + [PROMOTE], 50, minutely=10),
-            "promote",
-            "100",
-            0,
-        ),
+        (Simulated([MORE] * 120 + [PROMOTE], 50, minutely=10), "promote", "100", 0),
         (Simulated([WAITING], share=50), "hold", "", 24),
         (Simulated([PROMOTE], by_hand=(3, 0.0)), "hold", "1", 0.05),
         (Simulated([BACK], by_hand=(0, 50.0)), "hold", "1", 0),
@@ -140,8 +138,7 @@ def test_what_cannot_be_read_for_the_whole_step_is_raised() -> None:
 
 def test_a_step_is_judged_at_planned_numbers_of_exchanges() -> None:
     """Between them a promotion is not taken; a step ends when its number has come."""
-    judged = [*[PROMOTE] * 107, decision("hold", 600), PROMOTE]
-    rollout = Simulated(judged, share=50, minutely=10)
+    rollout = Simulated([*[PROMOTE] * 107, MORE, PROMOTE], share=50, minutely=10)
     assert ramp(PLAN, rollout, rollout.wait, lambda _: None) == "promote"
     assert planned(0.5) == 1_078
     assert rollout.looks == 108 + 60

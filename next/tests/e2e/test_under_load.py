@@ -12,7 +12,7 @@ import random
 import re
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -78,6 +78,32 @@ def chat_tables(database: str, **tables: Any) -> dict[str, Any]:
     }
 
 
+async def asked(
+    router: RouterProcess, kinds: tuple[str, ...], path: str, body: Callable[[Plan], Any]
+) -> tuple[dict[Plan, Heard], dict[str, Any]]:
+    """Ask for all plans, many at once; return what was heard, and the router's status then."""
+    heard = dict[Plan, Heard]()
+    async with client() as session:
+
+        async def one(plan: Plan) -> None:
+            how: Any = {"leaves_after": plan.leaves_after, "each": plan.each}
+            heard[plan] = await ask(session, f"{router.url}{path}", body(plan), **how)
+
+        await at_once(AT_ONCE, plans(REQUESTS, kinds), one)
+        return heard, await router.status()
+
+
+def endings(heard: dict[Plan, Heard], ending: Callable[[Heard, int], str]) -> dict[Plan, str]:
+    """Return how each stream ended; fail where one broke, or failed though one stack was whole."""
+    found = {plan: ending(one, plan.number) for plan, one in heard.items()}
+    for plan, how in found.items():
+        assert not heard[plan].broken, heard[plan]
+        assert how in {"whole", "left"} or len(plan.broken) == 2, (plan, heard[plan])
+    log.info("endings=%s", Counter(found.values()))
+    assert Counter(found.values())["whole"] > REQUESTS / 2
+    return found
+
+
 @asynccontextmanager
 async def provider(model: Model, chunk_ms: float) -> AsyncIterator[Simulator]:
     """Serve a model."""
@@ -126,8 +152,12 @@ async def test_a_stream_is_whole_or_honestly_failed_whatever_its_stack_does(
     tmp_path: Path,
 ) -> None:
     """3 000 requests, 100 at once: no model asked twice, nothing written twice."""
-    model, heard = Model(), dict[Plan, Heard]()
-    notes = tmp_path / "notes"
+    model, notes = Model(), tmp_path / "notes"
+
+    def body(plan: Plan) -> Any:
+        text = f"Tell me of item {plan.number}"
+        return {"message_id": plan.identity, "chat_id": plan.identity, "content": text}
+
     with postgresql() as database:
         async with (
             provider(model, 5) as sim,
@@ -137,80 +167,38 @@ async def test_a_stream_is_whole_or_honestly_failed_whatever_its_stack_does(
                 module="tests.support.breaking",
                 environment={"OPENAI_BASE_URL": sim.base_url, "NOTES": str(notes)},
             ) as router,
-            client() as session,
         ):
-
-            async def one(plan: Plan) -> None:
-                body = {
-                    "message_id": plan.identity,
-                    "chat_id": plan.identity,
-                    "content": f"Tell me of item {plan.number}",
-                }
-                how: Any = {"leaves_after": plan.leaves_after, "each": plan.each}
-                heard[plan] = await ask(session, f"{router.url}/chat/sse", body, **how)
-
-            await at_once(AT_ONCE, plans(REQUESTS, breaking.KINDS), one)
-            said = await router.status()
-        printed = router.log
-        turns = Counter(
-            {
-                (chat, role): count
-                for chat, role, count in rows(
-                    database, "select chat_id, role, count(*) from turns group by 1, 2"
-                )
-            }
-        )
+            heard, said = await asked(router, breaking.KINDS, "/chat/sse", body)
+        counts = rows(database, "select chat_id, role, count(*) from turns group by 1, 2")
+    turns = Counter({(chat, role): count for chat, role, count in counts})
     noted = Counter(map(int, notes.read_text().split()))
-    endings = Counter[str]()
-    for plan, one_heard in heard.items():
-        ending = chat_ending(one_heard, plan.number)
-        endings[ending] += 1
-        assert not one_heard.broken, one_heard
-        assert ending in {"whole", "left"} or len(plan.broken) == 2, (plan, one_heard)
-        written = [
-            noted[plan.number],
-            turns[plan.identity, "user"],
-            turns[plan.identity, "assistant"],
-        ]
-        due = [int(orders(plan.number)), 1, 1]
+    for plan, ending in endings(heard, chat_ending).items():
+        stored = (turns[plan.identity, role] for role in ("user", "assistant"))
+        written, due = [noted[plan.number], *stored], [int(orders(plan.number)), 1, 1]
         assert written == due or ending != "whole", (plan, written)
         assert all(made <= one_due for made, one_due in zip(written, due, strict=True)), plan
     assert max(model.calls.values()) == 1, [one for one, n in model.calls.items() if n > 1]
-    assert not tracebacks(printed)
+    assert not tracebacks(router.log)
     assert said["streams"]["open"] == 0
-    taken_over = Counter(re.findall(r"taken_over=(\w+)", printed))
-    log.info("endings=%s taken_over=%s", dict(endings), dict(taken_over))
-    assert endings["whole"] > REQUESTS / 2
-
-
-def service_tables(legacy: str, graph: str, **tables: Any) -> dict[str, Any]:
-    """Return the configuration of a router before two services."""
-    return {
-        "stacks": {
-            name: {"url": url, "silence_seconds": 30.0, "shadow_safe": True}
-            for name, url in (("legacy", legacy), ("graph", graph))
-        },
-        "flows": {"mine": share(50.0, paths=["/ask"], keys={"id": "body.id"})},
-        "gateway": {"port": free_port()},
-        **tables,
-    }
+    log.info("taken_over=%s", Counter(re.findall(r"taken_over=(\w+)", router.log)))
 
 
 @asynccontextmanager
-async def services(
-    folder: Path, model: Model, chunk_ms: float, **tables: Any
-) -> AsyncIterator[RouterProcess]:
+async def services(folder: Path, model: Model, chunk_ms: float) -> AsyncIterator[RouterProcess]:
     """Open two shops with a model, and a router before them."""
     async with AsyncExitStack() as opened:
         sim = await opened.enter_async_context(provider(model, chunk_ms))
-        urls = [
-            await opened.enter_async_context(serving(shop.shop(name, sim.base_url)))
-            for name in ("legacy", "graph")
-        ]
-        tables = {"providers": {"openai": {"base_url": sim.base_url}}, **tables}
-        yield await opened.enter_async_context(
-            RouterProcess(folder, service_tables(*urls, **tables))
-        )
+        stacks = {}
+        for name in ("legacy", "graph"):
+            url = await opened.enter_async_context(serving(shop.shop(name, sim.base_url)))
+            stacks[name] = {"url": url, "silence_seconds": 30.0, "shadow_safe": True}
+        tables = {
+            "stacks": stacks,
+            "flows": {"mine": share(50.0, paths=["/ask"], keys={"id": "body.id"})},
+            "gateway": {"port": free_port()},
+            "providers": {"openai": {"base_url": sim.base_url}},
+        }
+        yield await opened.enter_async_context(RouterProcess(folder, tables))
 
 
 def service_ending(heard: Heard, number: int) -> str:
@@ -236,30 +224,20 @@ def service_ending(heard: Heard, number: int) -> str:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_a_stream_of_services_is_whole_or_honestly_failed(tmp_path: Path) -> None:
     """3 000 requests of two services that break: no model asked twice, no order made twice."""
-    model, heard = Model("order"), dict[Plan, Heard]()
+    model = Model("order")
     shop.ordered.clear()
-    async with services(tmp_path, model, 5) as router, client() as session:
 
-        async def one(plan: Plan) -> None:
-            body = {"id": plan.identity, "message": f"Tell me of item {plan.number}"}
-            how: Any = {"leaves_after": plan.leaves_after, "each": plan.each}
-            heard[plan] = await ask(session, f"{router.url}/ask", body, **how)
+    def body(plan: Plan) -> Any:
+        return {"id": plan.identity, "message": f"Tell me of item {plan.number}"}
 
-        await at_once(AT_ONCE, plans(REQUESTS, shop.KINDS), one)
-        said = await router.status()
-    endings = Counter[str]()
-    for plan, one_heard in heard.items():
-        ending = service_ending(one_heard, plan.number)
-        endings[ending] += 1
-        assert not one_heard.broken, one_heard
-        assert ending in {"whole", "left"} or len(plan.broken) == 2, (plan, one_heard)
+    async with services(tmp_path, model, 5) as router:
+        heard, said = await asked(router, shop.KINDS, "/ask", body)
+    for plan, ending in endings(heard, service_ending).items():
         assert shop.ordered[plan.number] == orders(plan.number) or ending != "whole", plan
-    log.info("endings=%s", dict(endings))
     assert max(shop.ordered.values()) == 1
     assert max(model.calls.values()) == 1, [one for one, n in model.calls.items() if n > 1]
     assert said["streams"]["open"] == 0
     assert not tracebacks(router.log)
-    assert endings["whole"] > REQUESTS / 2
 
 
 OPEN, STOPPED_SECONDS = 120, 12.0
@@ -286,16 +264,13 @@ async def test_a_router_that_stood_still_blames_no_stack(tmp_path: Path, where: 
     async with AsyncExitStack() as opened:
         if within:
             sim = await opened.enter_async_context(provider(model, 400))
-            router = await opened.enter_async_context(
-                RouterProcess(
-                    tmp_path,
-                    chat_tables(opened.enter_context(postgresql())),
-                    environment={"OPENAI_BASE_URL": sim.base_url, "NOTES": str(tmp_path / "n")},
-                )
-            )
+            environment = {"OPENAI_BASE_URL": sim.base_url, "NOTES": str(tmp_path / "n")}
+            tables = chat_tables(opened.enter_context(postgresql()))
+            open_router: Any = RouterProcess(tmp_path, tables, environment=environment)
         else:
             model.tool = "order"
-            router = await opened.enter_async_context(services(tmp_path, model, 400))
+            open_router = services(tmp_path, model, 400)
+        router = await opened.enter_async_context(open_router)
         session = await opened.enter_async_context(client())
         path, check = ("/chat/sse", chat_ending) if within else ("/ask", service_ending)
 
@@ -312,13 +287,12 @@ async def test_a_router_that_stood_still_blames_no_stack(tmp_path: Path, where: 
         await stopped(router, asking, OPEN)
         heard = await asyncio.gather(*asking)
         said = await router.status()
-        printed = router.log
     assert [check(one, number) for number, one in enumerate(heard)] == ["whole"] * OPEN
     assert max(model.calls.values()) == 1
     assert {one for flow in said["flows"].values() for one in flow["breakers"].values()} == {
         "closed"
     }
-    assert printed.count("outcome=completed") == printed.count("taken_over= ") == OPEN
+    assert router.log.count("outcome=completed") == router.log.count("taken_over= ") == OPEN
 
 
 KILLS = int(os.environ.get("CUTOVER_KILLS", "30"))
