@@ -269,7 +269,7 @@ class _Comparing:
         """Compare a channel's text, joined, and when it came."""
         ours, theirs = (run.texts.get(channel, "") for run in (self.legacy, self.graph))
         if self.rules:
-            ours, theirs = self.rules.text(channel, ours), self.rules.text(channel, theirs)
+            ours, theirs = (self.rules.value(channel, one) or "" for one in (ours, theirs))
         if ours != theirs:
             theirs = self.folding.fold(ours, theirs)
         place = len(ours) if ours == theirs else common(ours, theirs)

@@ -105,10 +105,6 @@ class Rules:
             case _:
                 return value
 
-    def text(self, channel: str, text: str) -> str:
-        """Return what of a channel's text is compared; "" where a rule ignores it."""
-        return self.value(channel, text) or ""
-
     def tolerates(self, name: str, path: str, legacy: Any, graph: Any) -> bool:
         """Whether two values are numbers that a rule takes for equal."""
         numbers = all(isinstance(one, int | float) for one in (legacy, graph))

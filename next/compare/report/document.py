@@ -30,6 +30,8 @@ MOST_CAUSES: Final = 100
 """Causes in a report, the heaviest; the verdict counts all."""
 ENOUGH: Final = 299
 """Equal pairs that leave at most 1 % that may differ."""
+_LEVEL = 0.05
+"""The p-value from which two shares are the same."""
 _VALUES, _VALUE = 3, 400
 """Sample values of a cause, and characters of each."""
 
@@ -363,7 +365,7 @@ def compared_with(report: Report, older: Report) -> Report:
 def _state(was: Share, now: Share, p: float) -> Literal["new", "gone", "more", "less", "same"]:
     if not was.count or not now.count:
         return "gone" if was.count else "new"
-    if p >= 0.05:  # noqa: PLR2004 - the usual level; the page shows p
+    if p >= _LEVEL:
         return "same"
     return "more" if now.count * was.of > was.count * now.of else "less"
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 FOLDER: Final = Path(__file__).parent
+_SECOND_MS: Final = 1_000
 
 
 def percent(share: float | None) -> str:
@@ -19,10 +20,10 @@ def percent(share: float | None) -> str:
 
 
 def milliseconds(value: float | None) -> str:
-    """Return milliseconds with three digits, as seconds from ten on, — for none."""
+    """Return milliseconds with three digits, as seconds from one on, — for none."""
     if value is None:
         return "—"
-    return f"{value:,.3g} ms" if value < 1_000 else f"{value / 1_000:,.3g} s"  # noqa: PLR2004
+    return f"{value:,.3g} ms" if value < _SECOND_MS else f"{value / _SECOND_MS:,.3g} s"
 
 
 def moment(microseconds: int) -> str:

@@ -208,7 +208,7 @@ class _Drawn:
             return "none came in the last 24 hours"
         rate = len(times) * _HOUR_US / max(self.scope.now - int(times.iloc[0]), _HOUR_US // 60)
         hours = missing / rate
-        took = f"{hours:.0f} h" if hours >= 2 else f"{math.ceil(hours * 60)} min"  # noqa: PLR2004
+        took = f"{hours:.0f} h" if hours > 1 else f"{math.ceil(hours * 60)} min"
         return f"about {took} at today's rate of {rate:.0f} an hour"
 
     def _codes(self) -> str:

@@ -37,32 +37,23 @@ def taken_over(outcome: Outcome = GRAMMAR) -> list[RunRecord]:
     return [first, line(role="fallback", stack="graph", served="graph")]
 
 
+BY_GRAPH, BY_LEGACY = line(stack="graph", served="graph"), line(role="shadow", stack="legacy")
+LEFT, STOPPED = line(outcome=Left()), line(outcome=Failed("server_stopped"))
+FIRST, LAST = taken_over()
 PAIRS: dict[str, tuple[Sequence[RunRecord], bool, Any]] = {
     "a shadow of the other stack": ([SERVED, SHADOW], False, (SERVED, SHADOW)),
     "a replay counts before it": ([SERVED, SHADOW, REPLAY], False, (SERVED, REPLAY)),
     "in any order": ([REPLAY, SHADOW, SERVED], False, (SERVED, REPLAY)),
     "one of the same stack does not": ([SERVED, AGAIN], False, "not_played"),
     "unless it is the baseline": ([SERVED, AGAIN, SHADOW], True, (SERVED, AGAIN)),
-    "a baseline is legacy's": (
-        [line(stack="graph", served="graph"), line(**GRAPH)],
-        True,
-        "not_played",
-    ),
-    "the last run after a takeover": (
-        [*taken_over(), line(role="shadow", stack="legacy")],
-        False,
-        (taken_over()[1], line(role="shadow", stack="legacy")),
-    ),
-    "without the fallback's line": ([taken_over()[0], SHADOW], False, "lines_missing"),
+    "a baseline is legacy's": ([BY_GRAPH, SHADOW], True, "not_played"),
+    "the last run after a takeover": ([FIRST, LAST, BY_LEGACY], False, (LAST, BY_LEGACY)),
+    "without the fallback's line": ([FIRST, SHADOW], False, "lines_missing"),
     "without the serving line": ([SHADOW], False, "lines_missing"),
-    "a fallback alone": ([taken_over()[1]], False, "lines_missing"),
+    "a fallback alone": ([LAST], False, "lines_missing"),
     "no shadow": ([SERVED], False, "not_played"),
-    "the client left": ([line(outcome=Left()), SHADOW], False, "client_left"),
-    "the server stopped": (
-        [line(outcome=Failed("server_stopped")), SHADOW],
-        False,
-        "server_stopped",
-    ),
+    "the client left": ([LEFT, SHADOW], False, "client_left"),
+    "the server stopped": ([STOPPED, SHADOW], False, "server_stopped"),
 }
 
 

@@ -331,27 +331,19 @@ BOT = ServiceFlow("bot", {"/bot": ("POST",)}, find_dialect("ndjson"))
 
 def shown(legacy: dict[int, str], graph: dict[int, str]) -> Sequence[SideBySide]:
     """Return the rows of two runs, of texts by milliseconds; both ask for the same."""
-    entry = EntryRecord("tool", "00", '{"of":"tea"}', 0)
-    runs = [
-        line(
-            flow="bot",
-            stack=stack,
-            role=role,
-            plays=(PlayRecord("tool", "tape", 0),),
-        )
-        for stack, role in (("legacy", "serving"), ("graph", "shadow"))
-    ]
+    calls = (PlayRecord("tool", "tape", 0),)
     ours, theirs = (
         msgspec.structs.replace(
-            run,
+            line(flow="bot", stack=stack, role=role, plays=calls),
             frames=tuple(
                 FrameRecord.of(at * 1000, b'{"message":{"content":"%b"}}\n' % text.encode())
                 for at, text in texts.items()
             ),
         )
-        for run, texts in zip(runs, (legacy, graph), strict=True)
+        for stack, role, texts in (("legacy", "serving", legacy), ("graph", "shadow", graph))
     )
-    return exemplar(Pair(ours, theirs, TapeRecord((entry,))), pair(1, TEXT), BOT).rows
+    tape = TapeRecord((EntryRecord("tool", "00", '{"of":"tea"}', 0),))
+    return exemplar(Pair(ours, theirs, tape), pair(1, TEXT), BOT).rows
 
 
 def test_runs_stand_side_by_side() -> None:

@@ -14,9 +14,8 @@ from uuid import uuid4
 import aiohttp
 import pytest
 
-from loadtests.simulator import Simulator
 from tests.conftest import reachable
-from tests.support.crowd import Heard, Model, ask, client, text_of
+from tests.support.crowd import Heard, Model, ask, client, provider, text_of
 from tests.support.databases import postgresql
 from tests.support.nginx import Relay, balanced
 from tests.support.processes import RouterProcess, share
@@ -74,11 +73,10 @@ async def fleet(folder: Path) -> AsyncIterator[Fleet]:
     model = Model()
     with postgresql() as database:
         async with (
-            Simulator(chunk_ms=60, keep=False) as sim,
+            provider(model, 60) as sim,
             Relay(REDIS) as redis,
             client() as session,
         ):
-            model.teach(sim)
             tables = {
                 "stores": {"database": database, "redis": f"redis://127.0.0.1:{redis.port}/0"},
                 "tools": ["tests.support.breaking:note"],

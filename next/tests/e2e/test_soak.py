@@ -11,8 +11,7 @@ from statistics import linear_regression, median
 
 import pytest
 
-from loadtests.simulator import Simulator
-from tests.support.crowd import Model, ask, client, text_of
+from tests.support.crowd import Model, ask, client, provider, text_of
 from tests.support.databases import postgresql
 from tests.support.processes import RouterProcess, share
 
@@ -31,8 +30,7 @@ async def test_memory_and_descriptors_stay_flat(tmp_path: Path) -> None:
     samples: list[tuple[float, float, int]] = []
     numbers, loop, model = count(), asyncio.get_running_loop(), Model()
     with postgresql() as database:
-        async with Simulator(chunk_ms=2, keep=False) as sim, client() as session:
-            model.teach(sim)
+        async with provider(model, 2) as sim, client() as session:
             tables = {
                 "stores": {"database": database},
                 "tools": ["tests.support.breaking:note"],

@@ -24,10 +24,9 @@ import sqlalchemy
 
 from cutover.errors import Completed
 from cutover.wire import Reader, find_dialect
-from loadtests.simulator import Simulator
 from router.captures import CaptureReader, Store
 from tests.support import breaking, shop
-from tests.support.crowd import Heard, Model, ask, at_once, client, orders, text_of
+from tests.support.crowd import Heard, Model, ask, at_once, client, orders, provider, text_of
 from tests.support.databases import postgresql
 from tests.support.processes import RouterProcess, free_port, share
 from tests.support.services import serving
@@ -102,14 +101,6 @@ def endings(heard: dict[Plan, Heard], ending: Callable[[Heard, int], str]) -> di
     log.info("endings=%s", Counter(found.values()))
     assert Counter(found.values())["whole"] > REQUESTS / 2
     return found
-
-
-@asynccontextmanager
-async def provider(model: Model, chunk_ms: float) -> AsyncIterator[Simulator]:
-    """Serve a model."""
-    async with Simulator(chunk_ms=chunk_ms, keep=False) as sim:
-        model.teach(sim)
-        yield sim
 
 
 def rows(database: str, statement: str) -> list[Any]:

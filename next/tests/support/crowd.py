@@ -7,7 +7,8 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -37,11 +38,8 @@ class Model:
     tool: str = "note"
     calls: Counter[tuple[int, int]] = field(default_factory=Counter)
 
-    def teach(self, sim: Simulator) -> None:
-        """Have a simulator answer as this model."""
-        sim.on(lambda asked: bool(_NUMBER.search(asked.question)), self._answer)
-
-    def _answer(self, request: ModelRequest) -> Answer:
+    def answer(self, request: ModelRequest) -> Answer:
+        """Ask for a tool first, or speak of the item."""
         found = _NUMBER.search(request.question)
         assert found is not None
         number, rounds = int(found[1]), sum(one.role == "tool" for one in request.turn)
@@ -49,6 +47,14 @@ class Model:
         if orders(number) and not rounds:
             return Answer(tool_calls=(FunctionCall(self.tool, json.dumps({"number": number})),))
         return Answer(text=text_of(number))
+
+
+@asynccontextmanager
+async def provider(model: Model, chunk_ms: float) -> AsyncIterator[Simulator]:
+    """Serve a model."""
+    async with Simulator(chunk_ms=chunk_ms, keep=False) as sim:
+        sim.on(lambda asked: bool(_NUMBER.search(asked.question)), model.answer)
+        yield sim
 
 
 @dataclass
