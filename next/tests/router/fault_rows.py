@@ -6,9 +6,10 @@ what clients get, who is blamed and what is recorded; the first rule that fits a
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -46,113 +47,28 @@ class Story:
     shape: str
     text_behind: str
     last: str
-    writes: tuple[str, ...]
-    asked: tuple[int, int]
-    wrote: tuple[int, int]
-    opened: tuple[int, int]
+    writes: Sequence[str]
+    asked: Sequence[int]
+    wrote: Sequence[int]
+    opened: Sequence[int]
     first_text: str = "one "
     answering: int = 0
     """The number of the model's call that a fault of it hits first."""
 
 
-_CALLS = Answer(
-    pieces=("one ",), tool_calls=(FunctionCall("calculate", '{"expression": "1 + 1"}'),)
-)
-_REST = Answer(pieces=("two ", "three ", "four"))
-_SAY = {"session_id": "s", "message": "hello"}
-_TURN = "conversations.add"
+_DATA = tomllib.loads(Path(__file__).with_name("fault_stories.toml").read_text("utf-8"))
 
 
-def _instruction(worker: str, action: str, **args: str) -> Answer:
-    return Answer(text=json.dumps({"worker": worker, "action": action, "args": args}))
+def _story(row: dict[str, Any]) -> Story:
+    answers = []
+    for answer in row.pop("answers"):
+        calls = [FunctionCall(**one) for one in answer.pop("tool_calls", ())]
+        answers.append(Answer(**answer, tool_calls=tuple(calls)))
+    return Story(**row, answers=tuple(answers))
 
 
-FORM = {"title": "When?", "fields": [{"name": "at", "label": "When?", "type": "text"}]}
-
-STORIES: dict[str, Story] = {
-    "chat": Story(
-        {"message_id": "m", "content": "hello", "chat_id": "c"},
-        (_CALLS, _REST),
-        "ACCEPT START_REPLY SEND SUCCESS END",
-        "SEND",
-        "END",
-        ("locks.acquire", _TURN, _TURN, "locks.release"),
-        asked=(1, 2),
-        wrote=(2, 4),
-        opened=(2, 2),
-    ),
-    "companion": Story(
-        _SAY,
-        (_CALLS, _REST),
-        "emotion text tool_result text done",
-        "text",
-        "done",
-        (_TURN, _TURN),
-        asked=(1, 2),
-        wrote=(1, 2),
-        opened=(1, 1),
-    ),
-    "session": Story(
-        _SAY,
-        (_CALLS, _REST),
-        "session_created thinking text done",
-        "text",
-        "done",
-        (_TURN, _TURN),
-        asked=(1, 2),
-        wrote=(1, 2),
-        opened=(1, 1),
-    ),
-    "pipeline": Story(
-        _SAY | {"user_id": "u"},
-        (Answer(text="不需要检索"), Answer(pieces=("one ", *_REST.texts))),
-        "token message",
-        "token",
-        "message",
-        (_TURN, _TURN),
-        asked=(2, 2),
-        wrote=(0, 2),
-        opened=(0, 0),
-        answering=1,
-    ),
-    "ops": Story(
-        {"session_id": "s", "input": "hello"},
-        (_instruction("system", "memory"), Answer(text=json.dumps({"final": TEXT}))),
-        "step result final done",
-        "result",
-        "done",
-        (_TURN, "audit.write", _TURN),
-        asked=(1, 2),
-        wrote=(2, 3),
-        opened=(1, 2),
-        first_text="",
-    ),
-}
-PAUSING: dict[str, Story] = {
-    "companion": Story(
-        _SAY,
-        (Answer(pieces=("one ",), tool_calls=(FunctionCall("ask_human", json.dumps(FORM)),)),),
-        "emotion text hitl done",
-        "text",
-        "hitl",
-        (_TURN,),
-        asked=(1, 1),
-        wrote=(1, 1),
-        opened=(1, 1),
-    ),
-    "ops": Story(
-        {"session_id": "s", "input": "hello"},
-        (_instruction("container", "restart", name="web"),),
-        "step approval_required done",
-        "step",
-        "approval_required",
-        (_TURN,),
-        asked=(1, 1),
-        wrote=(1, 1),
-        opened=(1, 1),
-        first_text="",
-    ),
-}
+STORIES = {flow: _story(row) for flow, row in _DATA["stories"].items()}
+PAUSING = {flow: _story(row) for flow, row in _DATA["pausing"].items()}
 """Requests whose whole stream ends with a question to a person."""
 
 

@@ -197,7 +197,7 @@ async def test_a_fault_ends_as_the_table_says(
     assert shadows.offered == 1
     assert dict(shadows.ledger) == ({due.dropped: 1} if due.dropped else {})  # or it waits
     assert stage.model_calls in due.asked
-    writes = tuple(one.call.name for one in served.tape.entries if one.call.writes)
+    writes = [one.call.name for one in served.tape.entries if one.call.writes]
     assert len(writes) in due.wrote
     assert writes == row.story.writes[: len(writes)]
     assert not served.tape.off_tape

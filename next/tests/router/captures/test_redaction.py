@@ -7,9 +7,11 @@ import json
 import re
 import string
 import time
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -37,86 +39,15 @@ KEY = b"a key of a test"
 REDACTOR = Redactor(KEY)
 HEXES = "0123456789abcdef" * 3
 
-EXAMPLES: Mapping[str, tuple[str, ...]] = {
-    "email": (
-        "john.doe+x@mail.example.com",
-        "JOHN@EXAMPLE.CO",
-        "müller@bücher.example",
-        "用户@例子.公司",
-        "a@xn--bcher-kva.example",
-        "john＠example．com",
-    ),
-    "phone": (
-        "13812345678",
-        "138 1234 5678",
-        "+86 138-1234-5678",
-        "１３８１２３４５６７８",
-        "(415) 555-2671",
-        "+1 415 555 2671",
-        "+44 20 7946 0958",
-        "0044 20 7946 0958",
-        "+49 (0)30 901820",
-        "+33 1 42 68 53 00",
-        "+91 98765 43210",
-        "+81 3-1234-5678",
-        "+55 11 91234-5678",
-        "+971 50 123 4567",
-    ),
-    "card": ("4111 1111 1111 1111", "4111-1111-1111-1111", "378282246310005", "5555555555554444"),
-    "iban": (
-        "DE89 3704 0044 0532 0130 00",
-        "GB29NWBK60161331926819",
-        "FR1420041010050500013M02606",
-    ),
-    "id_number": (
-        "11010519491231002X",
-        "536-90-4399",
-        "390.533.447-05",
-        "54362315K",
-        "X2482300W",
-        "2 95 10 99 126 111 93",
-        "2341 2341 2346",
-        "RCCMNL83S18D969H",
-    ),
-    "login": ("https://ann:s3cr3t-word@db.example",),
-    "password": (
-        "password=hunter2hunter",
-        '"api_key": "0f9e8d7c6b5a"',
-        "密码是Tr0ub4dor&3".replace("&", "-"),
-        "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCY" + "EXAMPLEKEY",
-    ),
-    "secret": (),
-    "url_key": ("/ask?token=tok-abc-123456", "https://x.example/v1?alt=sse&key=q7Hf92LmXc41Zt8R"),
-}
-SECRET_EXAMPLES: Mapping[str, tuple[str, ...]] = {
-    "OpenAI": (f"sk-{FILL[:32]}", f"sk-proj-{FILL}", f"sk-ant-api03-{FILL}"),
-    "Groq": (f"gsk_{FILL[:52]}",),
-    "Hugging": (f"hf_{FILL[:34]}",),
-    "xAI": (f"xai-{FILL}",),
-    "Replicate": (f"r8_{FILL[:37]}",),
-    "Perplexity": (f"pplx-{FILL[:48]}",),
-    "NVIDIA": (f"nvapi-{FILL[:60]}",),
-    "Tavily": (f"tvly-{FILL[:32]}",),
-    "LangSmith": (f"lsv2_pt_{HEXES[:32]}_{HEXES[:10]}",),
-    "Stripe": (f"sk_live_{FILL[:24]}", f"rk_test_{FILL[:24]}", f"whsec_{FILL[:32]}"),
-    "Google": (f"AIza{FILL[:35]}", f"ya29.{FILL[:40]}"),
-    "AWS": ("AKIA" + "IOSFODNN7EXAMPLE", "ASIA" + "IOSFODNN7EXAMPLE"),
-    "GitHub": (f"ghp_{FILL[:36]}", f"github_pat_{FILL[:40]}"),
-    "GitLab": (f"glpat-{FILL[:20]}",),
-    "Slack": ("xoxb" + "-123456789012-1234567890123-" + FILL[:24],),
-    "SendGrid": (f"SG.{FILL[:22]}.{FILL[:43]}",),
-    "npm": (f"npm_{FILL[:36]}", f"pypi-{FILL}", f"dop_v1_{HEXES[:48]}"),
-    "Telegram": (f"123456789:{FILL[:35]}",),
-    "JSON": (f"eyJ{FILL[:20]}.eyJ{FILL[:40]}.{FILL[:43]}",),
-    "Private": (
-        f"-----BEGIN RSA PRIVATE KEY-----\n{FILL}\n{FILL}\n-----END RSA PRIVATE KEY-----",
-        f"-----BEGIN PRIVATE KEY-----\n{FILL}",
-    ),
-    "`Bearer": (f"Bearer {FILL[:40]}", f"authorization: basic {FILL[:24]}=="),
+_ROWS = tomllib.loads(Path(__file__).with_name("examples.toml").read_text("utf-8"))
+EXAMPLES: Mapping[str, Sequence[str]] = _ROWS["kinds"]
+SECRET_EXAMPLES: Mapping[str, Sequence[str]] = {
+    name: [one.format(fill=FILL, hex=HEXES, aws="IOSFODNN7EXAMPLE") for one in examples]
+    for name, examples in _ROWS["secrets"].items()
 }
 
 
-def rows(examples: Mapping[str, tuple[str, ...]]) -> list[tuple[str, str]]:
+def rows(examples: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
     """Return pairs of a name and an example."""
     return [(name, one) for name, many in examples.items() for one in many]
 

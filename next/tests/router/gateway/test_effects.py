@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
-from cutover import EffectFailed, TapeTransport, effect
+from cutover import EffectFailed, Stack, TapeTransport, effect
 from cutover.errors import Completed, Failed, Fenced
 from cutover.tape.remote import TapeMiddleware
 from tests.support.ask import ASK, Ask, Done, Said
@@ -116,22 +117,27 @@ async def differs(shop: Shop, asked: Ask) -> AsyncIterator[Any]:
     yield Done()
 
 
+@asynccontextmanager
+async def served(*shops: Shop) -> AsyncIterator[list[Stack]]:
+    """Serve shops before one gateway; yield the stacks that ask them."""
+    async with AsyncExitStack() as opened:
+        gateway = await opened.enter_async_context(effects_server())
+        urls = [await opened.enter_async_context(serving(one.app())) for one in shops]
+        yield [gateway.stack(f"{url}/ask") for url in urls]
+
+
 SAID = "tea is order 1. 2 and 3 of 0 1 2 No gold."
 
 
 async def test_effects_of_a_service_go_on_the_tape_and_are_performed_once() -> None:
     """Served once, played twice: the tool ran once, in the process of the service that served."""
     legacy, graph = Shop(orders), Shop(orders)
-    async with (
-        effects_server() as gateway,
-        serving(legacy.app()) as old,
-        serving(graph.app()) as new,
-    ):
-        heard = await ask(ASK, Ask("tea"), gateway.stack(f"{old}/ask"))
+    async with served(legacy, graph) as (old, new):
+        heard = await ask(ASK, Ask("tea"), old)
         assert (heard.text, heard.outcome) == (SAID, Completed())
         assert legacy.made == ["tea", "count", "count", "words", "gold"]
         for _ in range(2):
-            played = await heard.shadow(gateway.stack(f"{new}/ask"))
+            played = await heard.shadow(new)
             assert played.sent.texts["text"] == SAID
             assert played.outcome == Completed()
             assert {one.how for one in played.run.plays} == {"tape"}
@@ -143,12 +149,8 @@ async def test_effects_of_a_service_go_on_the_tape_and_are_performed_once() -> N
 async def test_a_takeover_finds_what_the_other_service_has_done() -> None:
     """The order is made once; the fallback goes on behind it."""
     legacy, graph = Shop(breaks), Shop(orders)
-    async with (
-        effects_server() as gateway,
-        serving(legacy.app()) as old,
-        serving(graph.app()) as new,
-    ):
-        heard = await ask(ASK, Ask("tea"), gateway.stack(f"{old}/ask"), gateway.stack(f"{new}/ask"))
+    async with served(legacy, graph) as (old, new):
+        heard = await ask(ASK, Ask("tea"), old, new)
     assert heard.outcome == Completed()
     assert heard.text == "tea is order 1. 1 and 2 of 0 1 2 No gold."
     assert (legacy.made, graph.made) == (["tea"], ["count", "count", "words", "gold"])
@@ -157,12 +159,8 @@ async def test_a_takeover_finds_what_the_other_service_has_done() -> None:
 async def test_a_write_that_differs_is_refused_whatever_the_service_makes_of_it() -> None:
     """The run has recorded it first: the claim of success does not go out."""
     legacy, graph = Shop(breaks), Shop(differs)
-    async with (
-        effects_server() as gateway,
-        serving(legacy.app()) as old,
-        serving(graph.app()) as new,
-    ):
-        heard = await ask(ASK, Ask("tea"), gateway.stack(f"{old}/ask"), gateway.stack(f"{new}/ask"))
+    async with served(legacy, graph) as (old, new):
+        heard = await ask(ASK, Ask("tea"), old, new)
     assert isinstance(heard.outcome, Failed)
     assert heard.outcome.code == "write_differs"
     assert graph.made == []
@@ -187,14 +185,10 @@ async def test_calls_behind_the_end_of_the_stream_are_performed_off_the_tape() -
         shop.learning = asyncio.create_task(learn())
 
     legacy, graph = Shop(learns), Shop(learns)
-    async with (
-        effects_server() as gateway,
-        serving(legacy.app()) as old,
-        serving(graph.app()) as new,
-    ):
-        heard = await ask(ASK, Ask("tea"), gateway.stack(f"{old}/ask"))
+    async with served(legacy, graph) as (old, new):
+        heard = await ask(ASK, Ask("tea"), old)
         assert await asyncio.to_thread(legacy.ended.wait, 5)
-        await heard.shadow(gateway.stack(f"{new}/ask"))
+        await heard.shadow(new)
         assert await asyncio.to_thread(graph.ended.wait, 5)
     assert heard.served.tape.off_tape == {"orders.create": 1}
     assert (legacy.made, graph.made) == (["notes"], ["refused"])
@@ -205,7 +199,7 @@ import os, signal, sys, uvicorn
 from starlette.applications import Starlette
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
-from cutover import EffectFailed, TapeTransport, effect
+from cutover import EffectFailed, Stack, TapeTransport, effect
 from cutover.tape.remote import TapeMiddleware
 
 @effect("orders.create", writes=True, seconds=0.5)
@@ -264,15 +258,10 @@ async def test_requests_of_a_service_are_performed_by_it_and_played() -> None:
         yield Said(f"{answer.status_code} {answer.text}")
         yield Done()
 
-    async with (
-        Origin() as world,
-        effects_server() as gateway,
-        serving(Shop(asks).app()) as old,
-        serving(Shop(asks).app()) as new,
-    ):
+    async with Origin() as world, served(Shop(asks), Shop(asks)) as (old, new):
         world.script(Reply([b"Order \xe2\x82\xac17"], "text/plain", 201))
-        heard = await ask(ASK, Ask("tea"), gateway.stack(f"{old}/ask"))
-        played = await heard.shadow(gateway.stack(f"{new}/ask"))
+        heard = await ask(ASK, Ask("tea"), old)
+        played = await heard.shadow(new)
         assert heard.text == played.sent.texts["text"] == "201 Order €17"
         assert [one.call.name for one in heard.served.tape.entries] == ["http POST /orders"]
         assert len(world.asked) == 1
