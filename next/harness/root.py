@@ -90,11 +90,8 @@ async def capturing(settings: Settings) -> AsyncIterator[Captures | None]:
     if captures is None:
         yield None
         return
-    captures.start()
-    try:
+    async with captures:
         yield captures
-    finally:
-        await captures.aclose()
 
 
 Observer = Callable[[Served], None]

@@ -196,15 +196,13 @@ async def _replay(
     ):
         # While a run plays, writes outside of every run are refused, between exchanges, too.
         guard = Run(nothing, job.stack, "replay", "play")
-        captures = Captures(Store(job.out), None)
-        captures.start()
         try:
-            targets = {name: _target(job, name, services) for name in settings.flows}
-            redactor = root.redactor(settings)
-            work = Replay(job.stack, targets, root.equal, captures, redactor, job.part, done)
-            await work.run(lines)
+            async with Captures(Store(job.out), None) as captures:
+                targets = {name: _target(job, name, services) for name in settings.flows}
+                redactor = root.redactor(settings)
+                work = Replay(job.stack, targets, root.equal, captures, redactor, job.part, done)
+                await work.run(lines)
         finally:
-            await captures.aclose()
             guard.end(Failed("replayed"))
     return Summary(
         work.counts,

@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from typing import Self
 
 from cutover.records import RunRecord, TapeRecord, encode
 from cutover.tape import tape_record
@@ -38,11 +39,9 @@ Made = tuple[Sequence[RunRecord], TapeRecord | None]
 class Captures:
     """Stores a line for each run, redacted; where clients are served nothing raises or waits.
 
-        captures = Captures(Store("s3://bucket/captures"), Redactor(key))
-        captures.start()
-        captures.served(exchange)               # when it ends, not when its shadow does
-        captures.played(exchange, played)
-        await captures.aclose()
+        async with Captures(Store("s3://bucket/captures"), Redactor(key)) as captures:
+            captures.served(exchange)               # when it ends, not when its shadow does
+            captures.played(exchange, played)
 
     `dropped` counts lines that are not stored, by reason: `tape_overflowed`, `queue_full`,
     `redaction_failed`, `not_encodable`, `store_failed`, `closed`. `written` counts those that are.
@@ -67,10 +66,11 @@ class Captures:
     _said: float = float("-inf")
     _thread: threading.Thread | None = None
 
-    def start(self) -> None:
+    async def __aenter__(self) -> Self:
         """Start the thread that writes."""
         self._thread = threading.Thread(target=self._run, name="captures", daemon=True)
         self._thread.start()
+        return self
 
     def served(self, exchange: Served) -> None:
         """Store the runs that served an exchange, which has ended and whose tape is closed."""
@@ -116,7 +116,7 @@ class Captures:
             self._waiting += weight
             self._wake.notify()
 
-    async def aclose(self) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Write what is left; what is not written within `CLOSING_SECONDS` is lost, and counted."""
         with self._wake:
             self._closing = True

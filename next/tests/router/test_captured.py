@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +20,11 @@ from router.captures import CaptureReader, Captures, Store
 from router.shadow import Shadows
 from tests.router.test_endpoint import CHAT
 from tests.support.client import Client
-from tests.support.stage import Stage, staged
+from tests.support.stage import Stage
 
 pytestmark = pytest.mark.virtual
 
 KEY = "0123456789abcdef"
-
-
-@pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
-    """A stage of its own."""
-    async with staged() as opened:
-        yield opened
 
 
 class Capturing:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -21,13 +20,6 @@ pytestmark = pytest.mark.virtual
 
 CHAT = {"message_id": "m", "content": "What is 12 * 7?"}
 KEEP_ALIVE = b": keep-alive\n\n"
-
-
-@pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
-    """A stage of its own."""
-    async with staged() as opened:
-        yield opened
 
 
 def application(stage: Stage, *origins: str) -> FastAPI:

@@ -24,18 +24,11 @@ from router.shadow import Shadows
 from rules.flows import FLOWS
 from rules.flows.ops import OpsStep
 from tests.support.client import Client
-from tests.support.stage import Stage, staged
+from tests.support.stage import Stage
 
 pytestmark = pytest.mark.virtual
 
 CHAT = {"message_id": "m", "content": "What is 12 * 7?"}
-
-
-@pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
-    """A stage of its own."""
-    async with staged() as opened:
-        yield opened
 
 
 def application(stage: Stage, shadows: Shadows | None = None, **flows: Any) -> FastAPI:

@@ -21,7 +21,7 @@ from rules.flows import FLOWS
 from tests.flows.samples import SAMPLES
 from tests.support.ask import ASK, Ask, Done, Said
 from tests.support.served import ask
-from tests.support.stage import Stage, breaking, staged
+from tests.support.stage import Stage, breaking
 
 pytestmark = pytest.mark.virtual
 
@@ -37,20 +37,11 @@ PERSONAL: dict[str, dict[str, Any]] = {
 """Requests whose answers quote what is redacted."""
 
 
-@pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
-    """A stage of its own."""
-    async with staged() as opened:
-        yield opened
-
-
 async def put(store: Store, redactor: Redactor | None, *exchanges: Any) -> None:
     """Capture exchanges that have ended."""
-    captures = Captures(store, redactor)
-    captures.start()
-    for one in exchanges:
-        captures.served(one)
-    await captures.aclose()
+    async with Captures(store, redactor) as captures:
+        for one in exchanges:
+            captures.served(one)
 
 
 def candidates(flow: str) -> dict[str, Candidate]:
@@ -58,19 +49,12 @@ def candidates(flow: str) -> dict[str, Candidate]:
     return {name: Candidate(name, stack) for name, stack in root.stacks(flow).items()}
 
 
-async def replay(
-    store: Store,
-    stack: str = "graph",
-    *,
-    redactor: Redactor | None = None,
-) -> dict[str, int]:
+async def replay(store: Store, stack: str, redactor: Redactor | None) -> dict[str, int]:
     """Replay a store by a stack, as a process does from its start to its end."""
-    out = Captures(store, None)
-    out.start()
     targets = {name: Target(FLOWS[name], candidates(name)) for name in FLOWS}
-    work = Replay(stack, targets, root.equal, out, redactor, done=replayed(store, stack))
-    await work.run(CaptureReader(store))
-    await out.aclose()
+    async with Captures(store, None) as out:
+        work = Replay(stack, targets, root.equal, out, redactor, done=replayed(store, stack))
+        await work.run(CaptureReader(store))
     assert not out.dropped
     return dict(work.counts)
 
@@ -97,7 +81,7 @@ async def test_either_stack_replays_every_flow_as_equal(
     await put(store, redactor, *told)
     asked = stage.model_calls
     for stack in ("legacy", "graph"):
-        counts = await replay(store, stack, redactor=redactor)
+        counts = await replay(store, stack, redactor)
         assert counts == {"read": len(told), "equal": len(told)}
     assert stage.model_calls == asked
     lines = [line for line in CaptureReader(store) if line.role == "replay"]
@@ -140,7 +124,7 @@ async def test_what_ended_oddly_replays_as_equal(stage: Stage, tmp_path: Path, s
     assert kinds[:5] == ["Refusal", "Completed", "Failed", "Pause", "Completed"]
     assert kinds[5:] == ["Completed"] * len(PERSONAL)
     await put(store, REDACTOR, *told)
-    assert await replay(store, stack, redactor=REDACTOR) == {"read": 8, "equal": 8}
+    assert await replay(store, stack, REDACTOR) == {"read": 8, "equal": 8}
     lines = list(CaptureReader(store))
     assert sum(line.redacted for line in lines) >= 2 * len(PERSONAL)
     assert "john.doe@" not in str(lines)
@@ -156,7 +140,7 @@ async def test_what_is_counted_in_redacted_texts_is_no_difference(
     body = {"session_id": "s", "message": MAIL, "user_id": "u", "user_name": "Ada"}
     told = await stage.tell("pipeline", stage.request("pipeline", body), [served])
     await put(store, REDACTOR, told.exchange)
-    assert await replay(store, stack, redactor=REDACTOR) == {"read": 1, "equal": 1}
+    assert await replay(store, stack, REDACTOR) == {"read": 1, "equal": 1}
     assert [line.stack for line in CaptureReader(store)] == [served, stack]
 
 
@@ -214,19 +198,11 @@ async def replay_asks(
     redactor: Redactor | None = REDACTOR,
 ) -> dict[str, int]:
     """Replay exchanges of the clerk."""
-    out = Captures(store, None)
-    out.start()
-    done, targets = (
-        replayed(store, "other"),
-        {
-            "ask": Target(
-                ASK, {"other": Candidate("other", stack), "stack 0": Candidate("stack 0", clerk)}
-            )
-        },
-    )
-    work = Replay("other", targets, root.equal, out, redactor, Part.of(part), done)
-    await work.run(CaptureReader(store) if lines is None else lines)
-    await out.aclose()
+    stacks = {"other": Candidate("other", stack), "stack 0": Candidate("stack 0", clerk)}
+    targets, done = {"ask": Target(ASK, stacks)}, replayed(store, "other")
+    async with Captures(store, None) as out:
+        work = Replay("other", targets, root.equal, out, redactor, Part.of(part), done)
+        await work.run(CaptureReader(store) if lines is None else lines)
     return dict(work.counts)
 
 

@@ -73,11 +73,9 @@ def lines(*exchanges: str, **fields: Any) -> bytes:
 
 async def write(store: Store, *records: RunRecord, **settings: Any) -> Captures:
     """Write lines and close."""
-    captures = Captures(store, REDACTOR, **settings)
-    captures.start()
-    for record in records:
-        captures.line(record)
-    await captures.aclose()
+    async with Captures(store, REDACTOR, **settings) as captures:
+        for record in records:
+            captures.line(record)
     return captures
 
 
@@ -152,11 +150,9 @@ async def test_a_store_that_hangs_fills_the_queue_and_no_more(
     monkeypatch.setattr("router.captures.writer.WAITING_BYTES", 10 * 4096)
     store = Failing(str(tmp_path))
     store.hangs = threading.Event()
-    captures = Captures(store, None, batch_seconds=0.0)
-    captures.start()
-    for number in range(12):
-        captures.line(line(exchange=f"e{number}"))
-    await captures.aclose()
+    async with Captures(store, None, batch_seconds=0.0) as captures:
+        for number in range(12):
+            captures.line(line(exchange=f"e{number}"))
     captures.line(line())
     assert captures.dropped["queue_full"] >= 2
     assert captures.dropped["queue_full"] + captures.dropped["closed"] == 13
@@ -175,12 +171,10 @@ async def test_what_cannot_be_redacted_is_not_stored(
                 raise ValueError("john@example.com")
             return super().line(record, served)
 
-    captures = Captures(Store(str(tmp_path)), Broken(b"k"))
-    captures.start()
-    captures.line(line(exchange="bad"))
-    captures.line(line(exchange="huge", at=1 << 70))
-    captures.line(line(exchange="good"))
-    await captures.aclose()
+    async with Captures(Store(str(tmp_path)), Broken(b"k")) as captures:
+        captures.line(line(exchange="bad"))
+        captures.line(line(exchange="huge", at=1 << 70))
+        captures.line(line(exchange="good"))
     assert captures.dropped == {"redaction_failed": 1, "not_encodable": 1}
     assert [one.exchange for one in CaptureReader(captures.store)] == ["good"]
     assert "john" not in caplog.text
@@ -198,14 +192,12 @@ async def says(words: Sequence[str]) -> AsyncIterator[Any]:
 
 async def test_a_served_exchange_and_its_shadow_are_two_lines(tmp_path: Path) -> None:
     """The serving run's line holds the tape and stands before the shadow's, without waiting."""
-    captures = Captures(Store(str(tmp_path)), None)
-    captures.start()
-    heard = await ask(ASK, Ask("hello"), lambda _: says(["one", " two"]))
-    heard.served.versions = {"code": "1.2"}
-    captures.served(heard.served)
-    played = await heard.shadow(lambda _: says(["one two"]))
-    captures.played(heard.served, played)
-    await captures.aclose()
+    async with Captures(Store(str(tmp_path)), None) as captures:
+        heard = await ask(ASK, Ask("hello"), lambda _: says(["one", " two"]))
+        heard.served.versions = {"code": "1.2"}
+        captures.served(heard.served)
+        played = await heard.shadow(lambda _: says(["one two"]))
+        captures.played(heard.served, played)
     serving, shadow = CaptureReader(captures.store)
     assert (serving.role, serving.policy, serving.outcome) == ("serving", "live", Completed())
     assert (shadow.role, shadow.policy, shadow.outcome) == ("shadow", "play", Completed())
@@ -230,12 +222,11 @@ async def test_a_shadow_does_not_say_what_a_path_hides_on_the_tape(tmp_path: Pat
         async for event in says(["Hi An", f"{found[2:]}!"]):
             yield event
 
-    captures = Captures(Store(str(tmp_path)), Redactor(b"k", paths=["results.name"]))
-    captures.start()
-    heard = await ask(ASK, Ask("hello"), greets)
-    captures.served(heard.served)
-    captures.played(heard.served, await heard.shadow(greets))
-    await captures.aclose()
+    redactor = Redactor(b"k", paths=["results.name"])
+    async with Captures(Store(str(tmp_path)), redactor) as captures:
+        heard = await ask(ASK, Ask("hello"), greets)
+        captures.served(heard.served)
+        captures.played(heard.served, await heard.shadow(greets))
     serving, shadow = CaptureReader(captures.store)
     assert serving.redacted
     assert texts(serving)[0] == texts(shadow)[0]
@@ -249,11 +240,9 @@ async def test_a_takeover_is_a_line_for_each_run(tmp_path: Path) -> None:
         yield Said("one")
         raise ZeroDivisionError
 
-    captures = Captures(Store(str(tmp_path)), None)
-    captures.start()
     heard = await ask(ASK, Ask("hello"), breaks, lambda _: says(["one", " two"]))
-    captures.served(heard.served)
-    await captures.aclose()
+    async with Captures(Store(str(tmp_path)), None) as captures:
+        captures.served(heard.served)
     first, second = CaptureReader(captures.store)
     assert isinstance(first.outcome, Failed)
     assert (second.role, second.outcome) == ("fallback", Completed())

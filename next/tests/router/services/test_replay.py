@@ -85,24 +85,20 @@ async def test_a_service_replays_from_the_tape(tmp_path: Path, app: App, state: 
             back = stage.gateway.runs, stage.url
             return Candidate(name, Service(Address(url), FLOW.dialect, session, *back), remote=True)
 
-        captures = Captures(store, redactor)
-        captures.start()
         request = Request(ASKED, None, "/chat", (("content-type", "application/json"),))
         served = Served("e", FLOW, request, Exchange(), "legacy")
         async for _ in serve(served, [candidate("legacy", old)], no_pause):
             pass
         await finish(served)
         assert served.outcome == Completed()
-        captures.served(served)
-        await captures.aclose()
+        async with Captures(store, redactor) as captures:
+            captures.served(served)
         asked = len(stage.sim.requests)
         stage.gateway.settings = replace(stage.gateway.settings, replays=True)
-        out = Captures(store, None)
-        out.start()
         targets = {"bot": Target(FLOW, {"graph": candidate("graph", new)})}
-        work = Replay("graph", targets, equal, out, redactor)
-        await work.run(CaptureReader(store))
-        await out.aclose()
+        async with Captures(store, None) as out:
+            work = Replay("graph", targets, equal, out, redactor)
+            await work.run(CaptureReader(store))
     assert work.counts == {"read": 1, state: 1}
     assert len(stage.sim.requests) == asked
     assert "john.doe" not in str(list(CaptureReader(store)))
