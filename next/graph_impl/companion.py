@@ -206,15 +206,19 @@ def _system(state: CompanionState, options: wire.CompanionOptions) -> str:
     """Return the system prompt; it is made anew each time and never stored."""
     now, mood = datetime.fromisoformat(state["turn"]["at"]), state["emotional_context"]
     recalled = state["retrieved_memories"]
-    section = f"\n\n# 你记得的事\n{prompts.bullets(recalled)}" if recalled else ""
     parameters = prompts.moment_parameters(now, options.timezone) | {
         "emotion": mood["primary"],
         "intensity": f"{mood['intensity']:.2f}",
         "intent": intents.intent_snippet(state["message"]),
         "working_memory": state["working_memory"],
     }
-    parameters |= {"memories": recalled, "memories_section": section}
+    parameters |= {"memories": recalled, "memories_section": memories_section(recalled)}
     return prompt("companion_system", parameters)
+
+
+def memories_section(memories: Sequence[str]) -> str:
+    """Return the prompt's section of memories, "" where there are none."""
+    return f"\n\n# 你记得的事\n{prompts.bullets(memories)}" if memories else ""
 
 
 async def _ask_human(**form: Any) -> str:

@@ -358,6 +358,55 @@ def load_command(
     raise typer.Exit(load_test(at, Terms(flow=name, seconds=seconds), pairs, out, sending))
 
 
+prompts = typer.Typer(no_args_is_help=True)
+cli.add_typer(prompts, name="prompts")
+_Values = Annotated[
+    Path | None, typer.Option(help="JSON lines, each the parameters of a rendering; else our own")
+]
+
+
+@prompts.callback()
+def prompts_commands() -> None:
+    """Turn Jinja2 templates into LangChain's prompts, and check that both say the same."""
+
+
+@prompts.command("check", epilog="Exit status: 0 all are equal, 1 not.")
+def check_command(
+    templates: Annotated[Path | None, typer.Argument(help="a folder of Jinja2 templates")] = None,
+    converted: Annotated[
+        str, typer.Argument(help="a folder of NAME.txt and NAME.j2, or a module of PromptTemplates")
+    ] = "",
+    values: _Values = None,
+) -> None:
+    """Render both stacks' prompts with the same parameters: your own, or the built-in flows'."""
+    from harness.commands.prompts import check, check_built_in, read_values
+
+    if templates is not None and not converted:
+        message = "name the converted prompts, too"
+        raise typer.BadParameter(message)
+    parameters = read_values(values)
+    found = check(templates, converted, parameters) if templates else check_built_in()
+    for one in found:
+        typer.echo("\n".join(one.problems or [f"{one.name}: equal in {one.proofs} renderings"]))
+    wrong = sum(bool(one.problems) for one in found)
+    typer.echo(f"next: mend {wrong} of {len(found)} prompts" if wrong else "next: cutover diff")
+    raise typer.Exit(1 if wrong else 0)
+
+
+@prompts.command("convert", epilog="Exit status: 0 all are written, 1 not.")
+def convert_command(
+    source: Annotated[Path, typer.Argument(help="a template, or a folder of .j2 and .jinja2")],
+    to: Annotated[Path | None, typer.Option(help="the folder to write; else nothing is")] = None,
+    values: _Values = None,
+) -> None:
+    """Write templates as LangChain's prompts, where both render equally."""
+    from harness.commands.prompts import convert_all, read_values
+
+    lines, wrong = convert_all(source, to, read_values(values))
+    typer.echo("\n".join(lines))
+    raise typer.Exit(1 if wrong else 0)
+
+
 @cli.command("demo", epilog="Exit status: 0 all six acts did what they say, 1 one did not.")
 def demo_command(
     folder: Annotated[Path, typer.Option(help="a new one, for all that it makes")] = Path("demo"),

@@ -64,7 +64,8 @@ async def test_a_router_with_a_built_in_flow_imports_both(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "command", ["", "serve", "replay", "init", "doctor", "forget", "diff", "waive", "demo"]
+    "command",
+    ["", "serve", "replay", "init", "doctor", "forget", "diff", "waive", "demo", "prompts"],
 )
 @pytest.mark.slow
 def test_help_imports_the_command_line_alone(command: str) -> None:
