@@ -53,27 +53,15 @@ class Stranger:
         return Reply([self.stream], self.media)
 
 
-@dataclass(frozen=True)
-class Several:
-    """A service with several paths."""
-
-    strangers: Sequence[Stranger]
-
-    def reply(self, asked: Asked) -> Reply:
-        """Return what it answers."""
-        replies = [one.reply(asked) for one in self.strangers]
-        return min(replies, key=lambda one: one.status)
-
-
 @dataclass
 class Answering(Origin):
-    """Serves one."""
+    """Serves strangers, each at a path of its own."""
 
-    stranger: Stranger | Several = field(kw_only=True)
+    strangers: Sequence[Stranger] = field(kw_only=True)
 
     async def _read(self, reader: asyncio.StreamReader) -> Asked:
         asked = await super()._read(reader)
-        self.script(self.stranger.reply(asked))
+        self.script(min((one.reply(asked) for one in self.strangers), key=lambda one: one.status))
         return asked
 
 
@@ -83,15 +71,16 @@ def recorded(name: str) -> bytes:
 
 
 async def found(
-    stranger: Stranger | Several, other: Stranger | None = None, **asking: Any
+    *strangers: Stranger, new: Stranger | None = None, **asking: Any
 ) -> tuple[Discovery, str]:
-    """Return what is found of a service and another one, and what was told."""
+    """Return what is found of a service, and of a new one if it is another, and what was told."""
     told: list[str] = []
     async with (
-        Answering(stranger=stranger) as old,
-        Answering(stranger=other or stranger) as new,
+        Answering(strangers=strangers) as old,
+        Answering(strangers=[new] if new else strangers) as other,
     ):
-        result = await look(old.url, new.url, Asking(**asking), told.append, lambda likely: likely)
+        given = Asking(**asking)
+        result = await look(old.url, other.url, given, told.append, lambda likely: likely)
     return result, "\n".join(told)
 
 
@@ -185,8 +174,8 @@ async def test_what_is_written_serves(name: str, share: float, tmp_path: Path) -
     """The bytes of either service, under its own path, at either end of a ramp."""
     stranger, asking = (known(name), {}) if name in KNOWN else OWN[name][:2]
     async with (
-        Answering(stranger=stranger) as old,
-        Answering(stranger=stranger) as new,
+        Answering(strangers=[stranger]) as old,
+        Answering(strangers=[stranger]) as new,
         staged() as stage,
     ):
         asked = Asking(**asking)
@@ -200,12 +189,8 @@ async def test_what_is_written_serves(name: str, share: float, tmp_path: Path) -
             transport = httpx.ASGITransport(app)
             async with httpx.AsyncClient(transport=transport, base_url="http://router") as client:
                 example = result.example
-                answer = await client.request(
-                    example.method,
-                    example.target,
-                    content=example.body,
-                    headers=dict(example.headers),
-                )
+                request: Any = {"content": example.body, "headers": dict(example.headers)}
+                answer = await client.request(example.method, example.target, **request)
                 ready = (await client.get("/readyz")).text + (await client.get("/metrics")).text
     assert answer.content == stranger.stream
     assert answer.headers["x-cutover-served"] == ("graph" if share else "legacy")
@@ -267,7 +252,7 @@ async def test_a_server_that_names_its_graphs_is_asked_for_one(tmp_path: Path) -
     """LangGraph's: the first graph that it lists, not one that is made up."""
     listed = Stranger("/assistants/search", "", b'[{"graph_id": "billing"}]', "application/json")
     runs = Stranger("/runs/stream", "billing", recorded("langgraph-text.sse"))
-    result, _ = await found(Several((listed, runs)))
+    result, _ = await found(listed, runs)
     write(result, tmp_path / "cutover.toml", lambda _: None)
     assert '"assistant_id": "billing"' in (tmp_path / "cutover.toml").read_text("utf-8")
 
@@ -285,7 +270,7 @@ async def test_two_services_that_speak_differently_are_refused() -> None:
     one = Stranger("/chat", "message", recorded("chat-text.sse"))
     other = Stranger("/chat", "message", recorded("anthropic-text.sse"))
     with pytest.raises(CutoverError, match=r"OLD speaks chat-completions.*NEW anthropic"):
-        await found(one, other)
+        await found(one, new=other)
 
 
 async def test_what_is_commented_out_is_valid(tmp_path: Path) -> None:

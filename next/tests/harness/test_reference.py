@@ -1,16 +1,21 @@
-"""The page of the configuration is what the schema says."""
+"""The pages say what the code does."""
 
 from __future__ import annotations
 
+from harness import reference as pages
 from harness.config import TABLES, Settings
-from harness.reference import PAGE, PRIVACY, reference, with_kinds
 
 
-def test_the_page_is_as_it_would_be_written_today() -> None:
-    """`python -m harness.reference` writes it."""
-    assert PAGE.read_text("utf-8") == reference()
-    privacy = PRIVACY.read_text("utf-8")
-    assert with_kinds(privacy) == privacy
+def test_the_pages_are_as_they_would_be_written_today() -> None:
+    """`python -m harness.reference` writes them."""
+    assert pages.PAGE.read_text("utf-8") == pages.reference()
+    for page, written in (
+        (pages.PRIVACY, pages.with_kinds),
+        (pages.OPERATIONS, pages.with_metrics),
+        (pages.ARCHITECTURE, pages.with_diagrams),
+    ):
+        text = page.read_text("utf-8")
+        assert written(text) == text, page
 
 
 def test_every_key_says_what_it_means() -> None:
