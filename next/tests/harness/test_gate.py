@@ -37,19 +37,17 @@ from tests.support.client import Client
 from tests.support.stage import staged
 from tests.support.virtual_time import VirtualLoop
 
-FILE = """[captures]
+CAPTURES = """[captures]
 url = "captures"
 key = "0123456789abcdef"
-[stores]
+"""
+FILE = f"""{CAPTURES}[stores]
 database = "sqlite+aiosqlite:///world.db"
 [flows.session]
 enable_langgraph = true # since Monday
 langgraph_percent = 50.0
 """
-SERVICES = """[captures]
-url = "captures"
-key = "0123456789abcdef"
-[stacks.legacy]
+SERVICES = f"""{CAPTURES}[stacks.legacy]
 url = "http://127.0.0.1:1"
 [flows.bot]
 paths = ["/bot"]
@@ -182,11 +180,8 @@ def test_json_and_a_page_say_the_same() -> None:
     capture(400, outcome=Failed("<script>alert(1)</script>"))
     done = run("gate captures --json --page gate.html")
     decision = json.loads(done.stdout)
-    assert (decision["verdict"], decision["unit"], decision["loose"]) == (
-        "roll_back",
-        "session_id",
-        0,
-    )
+    shown = decision["verdict"], decision["unit"], decision["loose"]
+    assert shown == ("roll_back", "session_id", 0)
     page = Path("gate.html").read_text()
     assert "<h1>Roll back</h1>" in page
     assert "<script" not in page
@@ -245,12 +240,10 @@ def test_rolling_back_switches_graph_off_in_the_file(folder: Path) -> None:
         (SERVICES, "", "has a share for graph, and there is no [stacks.graph]"),
         (FLAGS, "", "a provider sets shares"),
         (FILE.partition("[stores]")[2], "", "nothing to decide by"),
-        (FILE, "--steps 5,1", "shares in percent that rise"),
-        (FILE, "--steps 1,x", "shares in percent that rise"),
-        (FILE, "--steps 5,5", "shares in percent that rise"),
-        (FILE, "--steps 0,5", "shares in percent that rise"),
-        (FILE, "--steps 5,nan", "shares in percent that rise"),
-        (FILE, "--steps 1,500", "shares in percent that rise"),
+        *(
+            (FILE, f"--steps {steps}", "shares in percent that rise")
+            for steps in ("5,1", "1,x", "5,5", "0,5", "5,nan", "1,500")
+        ),
         (FILE, "--least-hours 50", "least hours"),
     ],
 )
@@ -318,28 +311,29 @@ def test_a_ramp_writes_shares_and_rolls_back(folder: Path) -> None:
     assert not load(path).flows["session"].enable_langgraph
 
 
+def serve(path: Path, count: int, *, crash_after: int = 0, chunk_ms: int = 0) -> None:
+    """Serve chat to so many users, on the jumping clock; none of them sees a failure."""
+    path.write_text(FILE.replace("flows.session", "flows.chat"))
+    settings = load(path)
+
+    async def ask_all() -> None:
+        async with staged(chunk_ms=chunk_ms) as stage, root.capturing(settings) as captures:
+            live = LiveSettings(settings, path)
+            app = root.application(live, stage.world, captures=captures, crash_after=crash_after)
+            async with app.router.lifespan_context(app):
+                for place in range(count):
+                    body = CHAT | dict.fromkeys(("message_id", "user_id", "chat_id"), f"{place}")
+                    client = Client(app)
+                    assert b"ERROR" not in await client.post("/chat/sse", body)
+                    assert client.status == 200
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(ask_all())
+
+
 def test_served_traffic_of_a_graph_that_crashes_is_rolled_back(folder: Path) -> None:
     """Behind its fallback and its breaker, so that no client sees a failure."""
-    path = folder / "cutover.toml"
-    path.write_text(FILE.replace("flows.session", "flows.chat"))
-
-    async def serve() -> set[int]:
-        settings = load(path)
-        async with staged() as stage, root.capturing(settings) as captures:
-            live = LiveSettings(settings, path)
-            app = root.application(live, stage.world, captures=captures, crash_after=1)
-            async with app.router.lifespan_context(app):
-                clients = [Client(app) for _ in range(32)]
-                for place, one in enumerate(clients):
-                    names = {
-                        "message_id": f"m{place}",
-                        "user_id": f"u{place}",
-                        "chat_id": f"c{place}",
-                    }
-                    assert b"ERROR" not in await one.post("/chat/sse", CHAT | names)
-                return {one.status for one in clients}
-
-    assert asyncio.run(serve()) == {200}
+    serve(folder / "cutover.toml", 32, crash_after=1)
     done = run("gate captures --json")
     decision = msgspec.json.decode(done.stdout, type=Decision)
     assert (done.exit_code, decision.verdict) == (2, "roll_back")
@@ -369,34 +363,13 @@ def slower(stack: Stack, seconds: float) -> Stack:
     ],
 )
 def test_served_traffic_is_promoted_unless_graph_is_slower(
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    count: int,
-    seconds: float,
-    verdict: str,
-    reason: str,
+    monkeypatch: pytest.MonkeyPatch, count: int, seconds: float, verdict: str, reason: str
 ) -> None:
     """Exchanges of both real stacks, on the jumping clock."""
-    path, stacks = folder / "cutover.toml", root.stacks
-    path.write_text(FILE.replace("flows.session", "flows.chat"))
-
-    def changed(flow: str) -> dict[str, Stack]:
-        found = dict(stacks(flow))
-        return found | {"graph": slower(found["graph"], seconds)}
-
-    monkeypatch.setattr(root, "stacks", changed)
-
-    async def serve() -> None:
-        settings = load(path)
-        async with staged(chunk_ms=20) as stage, root.capturing(settings) as captures:
-            app = root.application(LiveSettings(settings, path), stage.world, captures=captures)
-            async with app.router.lifespan_context(app):
-                for place in range(count):
-                    await Client(app).post("/chat/sse", CHAT | {"message_id": f"m{place}"})
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(serve())
-    rollout = gate.FileRollout.of("captures", path, "chat")
-    decision = rollout.decide_since(0)
+    path, both = Path("cutover.toml"), root.stacks("chat")
+    changed = {**both, "graph": slower(both["graph"], seconds)}
+    monkeypatch.setattr(root, "stacks", lambda _: changed)
+    serve(path, count, chunk_ms=20)
+    decision = gate.FileRollout.of("captures", path, "chat").decide_since(0)
     assert decision.verdict == verdict, decision
     assert reason in " ".join(decision.reasons)
