@@ -21,7 +21,7 @@ from cutover.flow import (
     Texts,
 )
 from cutover.records import RecordDamaged
-from cutover.wire import sse
+from cutover.wire.splitters import events
 
 
 def plain(value: Any) -> Any:
@@ -177,7 +177,7 @@ class FlowSpec:
         """Yield the frames of a stored stream; raises `RecordDamaged` for what is no event."""
         framer = Framer(self)
         tag = (get_args(self.events) or (self.events,))[0].__struct_config__.tag_field
-        for one in (event for raw in frames for event in sse.events(raw)):
+        for one in (event for raw in frames for event in events(raw)):
             try:
                 data = msgspec.json.decode(one.data)
                 named = {**data, tag: one.event} if self.named else data

@@ -261,7 +261,7 @@ def _counts(item: bytes) -> list[dict[str, int | None]]:
     return found
 
 
-def asked_model(canonical: bytes) -> str:
+def model_of(canonical: bytes) -> str:
     """Return the model that a request in normal form asks for, "" where it names none."""
     model = _object(canonical).get("model")
     return model if isinstance(model, str) else ""

@@ -10,7 +10,7 @@ from typing import Any
 
 from cutover.errors import Failed, Outcome
 from cutover.flow import Flow, Frame, Request
-from cutover.normal_form import TokenUsage, asked_model, usage
+from cutover.normal_form import TokenUsage, model_of, usage
 from cutover.tape import Entry, Exchange, Run
 from router.driver import Candidate, Driver
 from router.takeover import Sent
@@ -138,7 +138,7 @@ async def finish(exchange: Served, then: Callable[[Served], Awaitable[None]] | N
 
 def _model_call(entry: Entry) -> ModelCall:
     items = (item for _, item in entry.items if isinstance(item, bytes))
-    return ModelCall(entry, asked_model(entry.call.canonical), usage(items))
+    return ModelCall(entry, model_of(entry.call.canonical), usage(items))
 
 
 def _log(exchange: Served, ended: float) -> None:

@@ -22,7 +22,7 @@ from cutover.tape.entry import Call, Item
 from cutover.tape.portal import call_blocking
 from cutover.tape.remote import RemoteRun
 from cutover.tape.run import CallFailed, Run, current_run, playing, run_for
-from cutover.wire.sse import SseSplitter
+from cutover.wire.splitters import SseSplitter
 
 REQUEST_SECONDS = 600.0
 """What a request may take in all; silence is bounded by the client's own timeouts."""

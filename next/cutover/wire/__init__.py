@@ -2,16 +2,18 @@
 
 from cutover.wire.answer import AnswerHead, End, Piece, ServiceFraming, WholeBody
 from cutover.wire.dialect import Dialect, DialectRefused, built_in, find_dialect, read_dialect
-from cutover.wire.lines import LineSplitter, TextSplitter, payload
 from cutover.wire.reader import Reader, splitter
 from cutover.wire.recognition import recognise
-from cutover.wire.sse import (
+from cutover.wire.splitters import (
     MOST_BLOCK_BYTES,
     BlockTooLong,
+    LineSplitter,
     SseEvent,
     SseSplitter,
+    TextSplitter,
     comment,
     events,
+    payload,
 )
 
 __all__ = [

@@ -10,7 +10,7 @@ from cutover.errors import Completed, CutoverError, Failed, Refusal, StackFailed
 from cutover.flow import Event, Frame, Framing, ResponseHead, Texts
 from cutover.wire.dialect import Dialect
 from cutover.wire.reader import Reader
-from cutover.wire.sse import MOST_BLOCK_BYTES, BlockTooLong
+from cutover.wire.splitters import MOST_BLOCK_BYTES, BlockTooLong
 
 _REFUSALS = range(400, 500)
 _SERVER_ERROR = 500

@@ -12,7 +12,6 @@ from typing import Any, Final
 from cutover.chat_form import NotJson, decode, decode_or, encode
 from cutover.errors import Completed, CutoverError, Failed
 from cutover.flow import Frame, Texts, Verdict
-from cutover.wire.calls import Calls
 from cutover.wire.dialect import (
     CallAt,
     Dialect,
@@ -26,8 +25,16 @@ from cutover.wire.dialect import (
     rules_of,
     values,
 )
-from cutover.wire.lines import LineSplitter, TextSplitter, payload
-from cutover.wire.sse import MOST_BLOCK_BYTES, Splitter, SseSplitter, events
+from cutover.wire.pieces import Calls, Edits, EventPiece, TextCut
+from cutover.wire.splitters import (
+    MOST_BLOCK_BYTES,
+    LineSplitter,
+    Splitter,
+    SseSplitter,
+    TextSplitter,
+    events,
+    payload,
+)
 
 _SPLITTERS: Final = {"sse": SseSplitter, "ndjson": LineSplitter}
 _HIGH_SURROGATES: Final = range(0xD800, 0xDC00)
@@ -36,72 +43,11 @@ _GENERATED: Final = re.compile(
     r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}|(?<![0-9A-Za-z])(?=[a-f]*\d)[0-9a-f]{8,}(?![0-9A-Za-z])",
     re.IGNORECASE,
 )
-_PLAIN: Final = re.compile(rb'[^"\\\x00-\x1f]+')
 _MOST_SHOWN: Final = 200
 UNREADABLE: Final = "unreadable"
 UNKNOWN: Final = "unknown_shape"
 CONTRADICTION: Final = "contradiction"
 """Codes of failures: no event that can be read, none that is declared, one that says otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class TextCut:
-    """A piece of text in an event: where, and what it adds to its channel.
-
-    `tail` is half a character behind it, which the next piece completes; a `repeat` says again
-    what another place of the event says.
-    """
-
-    place: Place
-    channel: str
-    text: str
-    tail: str = ""
-    repeat: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Edits:
-    """Where the texts of an event are, and its ids that the client knows otherwise."""
-
-    cuts: tuple[TextCut, ...] = ()
-    ids: tuple[tuple[Place, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """An event whose only text is all that may differ in the next one: most of a stream.
-
-    Reading such an event as any other takes fifty times as long, and finds the same.
-    """
-
-    name: str
-    cut: TextCut
-    head: bytes
-    tail: bytes
-
-    @classmethod
-    def of(cls, frame: Frame) -> _Piece | None:
-        """Return what the next event is held against; None where it is to be read as a whole."""
-        edits: Edits = frame.source or Edits()
-        if frame.verdict != "content" or frame.rest or len(edits.cuts) != 1:
-            return None
-        (cut,) = edits.cuts
-        said = b'"' + cut.text.encode("utf-8", "replace") + b'"'
-        called = cut.channel.startswith("call ")  # where a call ends, its arguments say
-        if cut.tail or not cut.text or called or frame.raw.count(said) != 1:
-            return None
-        head, tail = frame.raw.split(said)
-        return cls(frame.name, cut, head + b'"', b'"' + tail)
-
-    def text_of(self, block: bytes) -> str:
-        """Return the text of an event that is the same in all else, "" where it is not."""
-        if not (block.startswith(self.head) and block.endswith(self.tail)):
-            return ""
-        text = block[len(self.head) : len(block) - len(self.tail)]
-        try:
-            return text.decode() if _PLAIN.fullmatch(text) else ""
-        except UnicodeDecodeError:
-            return ""
 
 
 @dataclass(slots=True)
@@ -163,7 +109,7 @@ class Reader:
         self._last_key: dict[str, int] = {}
         self._calls = Calls()
         self._counted = b""
-        self._before: _Piece | None = None
+        self._before: EventPiece | None = None
         self._said = self._ended = self._closed = self._torn = False
         self._finished = self._ever = False
         self._failure: Failed | None = None
@@ -178,7 +124,7 @@ class Reader:
         if end.body:
             whole = whole and self._said
         else:
-            whole = whole and end.unmarked and self._whole(self._finished)
+            whole = whole and end.unmarked and self._whole(finished=self._finished)
         return Completed() if self._ended or whole else Failed("truncated")
 
     def feed(self, piece: bytes) -> list[Frame]:
@@ -315,7 +261,7 @@ class Reader:
         if failed is not None:
             verdict = "failure"
         elif rule.says == "end":
-            self._ended = self._whole(self._ever)
+            self._ended = self._whole(finished=self._ever)
             verdict = "terminal" if self._ended else "failure"
             failed = None if self._ended else Failed("truncated", detail=f"{name} without a finish")
         elif not texts and (not rest or rule.says == "preamble"):
@@ -329,14 +275,14 @@ class Reader:
             raw = self._edited(raw, ids)
         edits = Edits(tuple(found.cuts), ids) if found.cuts or ids else None
         frame = Frame(raw, self._folded(name), texts, rest, verdict, failed, edits)
-        self._before = None if ids else _Piece.of(frame)
+        self._before = None if ids else EventPiece.of(frame)
         return frame
 
-    def _like_before(self, block: bytes) -> _Piece | None:
+    def _like_before(self, block: bytes) -> EventPiece | None:
         """Return the event before this one, where nothing but the text of the two differs."""
         return self._before if self._before is not None and self._before.text_of(block) else None
 
-    def _go_on(self, before: _Piece, blocks: Sequence[bytes]) -> Frame:
+    def _go_on(self, before: EventPiece, blocks: Sequence[bytes]) -> Frame:
         """Read events that are the one before them but for their text."""
         channel = before.cut.channel
         self.events += len(blocks)
@@ -448,8 +394,7 @@ class Reader:
             key = None if all(part is None for part in by) else encode(by)
         said: dict[str, str] = {}
         for path in paths:
-            here: dict[str, str] = {}
-            cuts: list[TextCut] = []
+            here: dict[str, list[TextCut]] = {}
             for holder, step, place in found.at[path]:
                 text = holder[step]
                 if isinstance(text, list) and any(
@@ -467,18 +412,17 @@ class Reader:
                 if one.by == "*":
                     key = encode([part for part in place if isinstance(part, int)])
                 channel = self._channel(one.channel, key)
-                here[channel] = here.get(channel, "") + text
-                cuts.append(TextCut(place, channel, text))
-            for channel, text in here.items():
-                mine = [cut for cut in cuts if cut.channel == channel]
+                here.setdefault(channel, []).append(TextCut(place, channel, text))
+            for channel, cuts in here.items():
+                text = "".join(cut.text for cut in cuts)
                 if one.growth == "total":
                     self._grow_to(channel, text, found)
                 elif said.get(channel) == text:
-                    if len(mine) == 1:
+                    if len(cuts) == 1:
                         first = next(cut for cut in found.cuts if cut.channel == channel)
-                        found.cuts.append(replace(first, place=mine[0].place, repeat=True))
+                        found.cuts.append(replace(first, place=cuts[0].place, repeat=True))
                 else:
-                    for cut in mine:
+                    for cut in cuts:
                         self._grow(cut.place, channel, cut.text, found)
                     said.setdefault(channel, text)
 
@@ -568,7 +512,7 @@ class Reader:
         self._ever = self._ever or self._finished
         return failed
 
-    def _whole(self, finished: bool) -> bool:  # noqa: FBT001
+    def _whole(self, *, finished: bool) -> bool:
         """Whether the answer has a finish, where the dialect has one."""
         needed = self.dialect.end.finish or any(r.says == "finish" for r in self.dialect.events)
         return finished or not needed

@@ -8,7 +8,7 @@ from typing import Final
 from cutover.errors import Completed
 from cutover.wire.dialect import Dialect, built_in
 from cutover.wire.reader import CONTRADICTION, UNKNOWN, UNREADABLE, Reader
-from cutover.wire.sse import BlockTooLong
+from cutover.wire.splitters import BlockTooLong
 
 _FRAMINGS: Final[Mapping[str, str]] = {
     "text/event-stream": "sse",

@@ -1,4 +1,4 @@
-"""A service's side of the tape: whom it trusts, and what it does where nobody answers."""
+"""A service's side of the tape: which gateway it trusts, and what it does where none answers."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ async def test_a_run_of_this_process_keeps_precedence(environment: pytest.Monkey
 
 
 @asynccontextmanager
-async def nobody() -> AsyncIterator[str]:
+async def silent() -> AsyncIterator[str]:
     """Yield an address where nothing listens."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -180,7 +180,7 @@ async def something_else() -> AsyncIterator[str]:
         yield f"{origin.url}/runs/{RUN}"
 
 
-@pytest.mark.parametrize("where", [nobody, broken, something_else])
+@pytest.mark.parametrize("where", [silent, broken, something_else])
 async def test_where_no_gateway_answers_reads_are_made_and_writes_are_not(
     environment: pytest.MonkeyPatch, where: Any
 ) -> None:

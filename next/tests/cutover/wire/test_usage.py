@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cutover.normal_form import TokenUsage, asked_model, usage
+from cutover.normal_form import TokenUsage, model_of, usage
 
 
 def sse(*events: str) -> list[bytes]:
@@ -41,4 +41,4 @@ def test_the_last_count_is_the_whole(
 )
 def test_the_model_is_what_was_asked_for(canonical: bytes, model: str) -> None:
     """A request that names none has none."""
-    assert asked_model(canonical) == model
+    assert model_of(canonical) == model

@@ -1,11 +1,12 @@
-"""Server-sent events, sans I/O: a splitter into raw blocks, their events, and comments.
+"""Splitters, sans I/O: bytes cut anywhere become events, lines of JSON, or pieces of plain text.
 
-Rules: WHATWG HTML, "Interpreting an event stream". Working on bytes is safe because no byte of a
-multi-byte UTF-8 sequence equals CR or LF.
+Rules of events: WHATWG HTML, "Interpreting an event stream". Working on bytes is safe because no
+byte of a multi-byte UTF-8 sequence equals CR or LF.
 """
 
 from __future__ import annotations
 
+import codecs
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ MOST_BLOCK_BYTES = 8 * 1_048_576
 """Bytes of one block, unless a splitter is made with another limit: a picture fits into a delta."""
 
 _BOM = b"\xef\xbb\xbf"
+# White space of JSON (RFC 8259); bytes.strip() would take form feeds, too.
+_SPACE = b" \t\r\n"
 
 # A blank line: two line ends in a row. A CR behind an LF waits for the byte after it, which may be
 # its LF; a CR behind a CR does not, so that streams which end lines with CR are not held back.
@@ -101,6 +104,35 @@ class SseSplitter(Splitter):
         return found.end() if found else None
 
 
+class LineSplitter(Splitter):
+    """Splits into lines up to and with their LF.
+
+    A CR alone ends no line: to JSON it is white space.
+    """
+
+    def _end(self, start: int) -> int | None:
+        return self._buffer.find(b"\n", max(start, self._seen)) + 1 or None
+
+
+class TextSplitter:
+    """Turns bytes, cut anywhere, into pieces of whole characters; bytes that are none pass, too.
+
+    The pieces follow the input's cuts, since plain text has no frames.
+    """
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+
+    def feed(self, piece: bytes, *, last: bool = False) -> list[bytes]:
+        """Take the next bytes; return what is whole of them, in one piece."""
+        whole = self._decoder.decode(piece, last).encode("utf-8", "surrogateescape")
+        return [whole] if whole else []
+
+    def flush(self) -> list[bytes]:
+        """End the text; return the bytes of a character that was never completed."""
+        return self.feed(b"", last=True)
+
+
 class SseEvent(msgspec.Struct, frozen=True):
     """One dispatched event; `data` as bytes (lines joined by LF), `event` "" when unnamed."""
 
@@ -134,3 +166,8 @@ def events(stream: bytes) -> list[SseEvent]:
 def comment(text: str) -> bytes:
     """Encode a comment block; `text` is one line."""
     return f": {text}\n\n".encode()
+
+
+def payload(line: bytes) -> bytes:
+    """Return a line without its end, white space and byte order mark; b"" is a keep-alive."""
+    return line.removeprefix(_BOM).strip(_SPACE)
