@@ -54,10 +54,10 @@ async def _serve(live: LiveSettings, *, simulate: bool, crash: int) -> None:
         for following in _following(live):
             opened.callback(asyncio.create_task(following).cancel)
         # Looking for cycles stops every stream, for 0.2 s where it looks through all that has been
-        # imported; streams leave few, and what each one holds was looked through a dozen times.
+        # imported. What runs of a graph leave is cycles: looked through seldom, they fill the memory.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(20_000, 20, 100)
+        gc.set_threshold(20_000, 5, 5)
         table = live.settings.server
         config = listener(app, host=table.host, port=table.port)
         await Server(config, partial(app.state.drain, table.drain_seconds)).serve()
