@@ -28,9 +28,9 @@ enable_langgraph = true
 langgraph_percent = 5.0
 ```
 
-Without a file all five built-in flows are served, by legacy; with one, those that it names. A key that
-does not exist is refused with the nearest one that does. Text marked "or `env:NAME`" may stand in
-the environment. A change of `[flows.*]` is in force within three seconds, all others after a
+Without a file all five built-in flows are served, by legacy; with one, those that it names. A key
+that does not exist is refused with the nearest one that does. Text marked "or `env:NAME`" may stand
+in the environment. A change of `[flows.*]` is in force within three seconds, all others after a
 restart. After a bad edit the last good one stays in force, and the log says so.
 """
 
