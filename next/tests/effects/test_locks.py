@@ -27,12 +27,18 @@ async def opened(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     settings = EffectSettings(database=MEMORY.database, redis=url[request.param])
     async with open_world(settings) as world:
         if request.param == "redis":
-            assert world.redis is not None
-            try:
-                await world.redis.ping()
-            except RedisError:
-                reachable("Redis", ok=False)
+            await redis_of(world)
         yield world
+
+
+async def redis_of(world: World) -> Redis:
+    """Return a world's Redis, which answers."""
+    assert world.redis is not None
+    try:
+        await world.redis.ping()
+    except RedisError:
+        reachable("Redis", ok=False)
+    return world.redis
 
 
 def fresh() -> str:
@@ -111,12 +117,7 @@ async def test_a_lock_in_redis_is_seen_by_other_processes_and_lapses() -> None:
     """Another process has nothing of this one's but the Redis; the key has its time limit."""
     name = fresh()
     async with open_world(EffectSettings(database=MEMORY.database, redis=REDIS)) as world:
-        redis = world.redis
-        assert isinstance(redis, Redis)
-        try:
-            await redis.ping()
-        except RedisError:
-            reachable("Redis", ok=False)
+        redis = await redis_of(world)
         token = await locks.acquire(name, 60.0)
         assert token
         assert 59_000 < await redis.pttl(name) <= 60_000

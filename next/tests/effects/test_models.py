@@ -11,6 +11,7 @@ import msgspec
 import openai
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from cutover import Exchange
 from cutover.errors import StackFailed
@@ -119,14 +120,8 @@ async def provider() -> AsyncIterator[tuple[str, list[str]]]:
 
     app = web.Application()
     app.router.add_post("/v1/embeddings", embed)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1", keys
-    finally:
-        await runner.cleanup()
+    async with TestServer(app) as server:
+        yield str(server.make_url("/v1")), keys
 
 
 @pytest.mark.sockets

@@ -49,11 +49,17 @@ async def store(world: World) -> Pauses:
     return opened
 
 
+async def claim(store: Pauses, pause_id: str = "q") -> PauseRecord:
+    """Return a pause that is claimed for thirty seconds."""
+    claimed = await store.claim(pause_id, 30.0)
+    assert isinstance(claimed, PauseRecord)
+    return claimed
+
+
 async def test_a_claimed_pause_comes_back_whole(store: Pauses, clock: MovableClock) -> None:
     """Tape, request, form and frames as they were stored, with the answer and a lease."""
     assert await store.answer("q", YES) == "stored"
-    claimed = await store.claim("q", 30.0)
-    assert isinstance(claimed, PauseRecord)
+    claimed = await claim(store)
     assert claimed == pause(
         answer=YES, state="claimed", owner=claimed.owner, claimed_until=clock.now + 30.0
     )
@@ -66,8 +72,7 @@ async def test_an_answer_is_stored_once(store: Pauses) -> None:
     assert await store.answer("q", YES) == "stored"
     assert await store.answer("q", msgspec.structs.replace(YES, by="eve")) == "same"
     assert await store.answer("q", NO) == "different"
-    claimed = await store.claim("q", 30.0)
-    assert isinstance(claimed, PauseRecord)
+    claimed = await claim(store)
     assert claimed.answer == YES
     assert await store.answer("q", NO) == "different"
     assert await store.finish("q", claimed.owner)
@@ -98,8 +103,7 @@ async def test_a_claim_needs_an_answer_and_says_what_is_missing(
     assert await store.claim("other", 30.0) == "unknown"
     assert await store.claim("q", 30.0) == "unanswered"
     await store.answer("q", YES)
-    claimed = await store.claim("q", 30.0)
-    assert isinstance(claimed, PauseRecord)
+    claimed = await claim(store)
     assert await store.claim("q", 30.0) == "claimed"
     await store.finish("q", claimed.owner)
     assert await store.claim("q", 30.0) == "done"
@@ -114,8 +118,7 @@ async def test_time_expires_what_is_not_claimed(store: Pauses, clock: MovableClo
     await store.store(pause("claimed"))
     await store.answer("claimed", YES)
     clock.now += 99
-    claimed = await store.claim("claimed", 30.0)
-    assert isinstance(claimed, PauseRecord)
+    claimed = await claim(store, "claimed")
     clock.now += 1
     assert await store.answer("q", YES) == "expired"
     question = await store.question("q")
@@ -127,29 +130,20 @@ async def test_time_expires_what_is_not_claimed(store: Pauses, clock: MovableClo
 
 
 async def test_a_lease_that_is_over_is_anothers(store: Pauses, clock: MovableClock) -> None:
-    """After a kill the next claim wins, and the first owner can do nothing any more."""
+    """After a kill the next claim wins, the first owner can do nothing; a release frees it."""
     await store.answer("q", YES)
-    first = await store.claim("q", 30.0)
-    assert isinstance(first, PauseRecord)
+    first = await claim(store)
     assert await store.begin_write("q", first.owner, "k1", "orders.create", b"[1]")
     clock.now += 31
-    second = await store.claim("q", 30.0)
-    assert isinstance(second, PauseRecord)
+    second = await claim(store)
     assert second.owner != first.owner
     assert not await store.renew("q", first.owner, 30.0)
     assert not await store.begin_write("q", first.owner, "k2", "orders.create", b"[2]")
     assert not await store.release("q", first.owner)
     assert not await store.finish("q", first.owner)
-    assert await store.finish("q", second.owner)
-
-
-async def test_a_released_claim_may_be_claimed_again(store: Pauses) -> None:
-    """A continuation that could not be served gives the pause back."""
-    await store.answer("q", YES)
-    claimed = await store.claim("q", 30.0)
-    assert isinstance(claimed, PauseRecord)
-    assert await store.release("q", claimed.owner)
-    assert isinstance(await store.claim("q", 30.0), PauseRecord)
+    assert await store.release("q", second.owner)
+    third = await claim(store)
+    assert await store.finish("q", third.owner)
 
 
 async def test_the_journal_knows_what_was_begun_and_what_came_of_it(
@@ -157,14 +151,12 @@ async def test_the_journal_knows_what_was_begun_and_what_came_of_it(
 ) -> None:
     """What was begun without a result has an unknown outcome, and is never begun again."""
     await store.answer("q", YES)
-    first = await store.claim("q", 30.0)
-    assert isinstance(first, PauseRecord)
+    first = await claim(store)
     assert await store.begin_write("q", first.owner, "k1", "orders.create", b"[1]")
     await store.end_write("q", "k1", b'"done"')
     assert await store.begin_write("q", first.owner, "k2", "orders.create", b"[2]")
     clock.now += 31
-    second = await store.claim("q", 30.0)
-    assert isinstance(second, PauseRecord)
+    second = await claim(store)
     assert await store.journal("q") == [
         WriteRecord("k1", "orders.create", b"[1]", b'"done"'),
         WriteRecord("k2", "orders.create", b"[2]", None),
@@ -178,8 +170,7 @@ async def test_the_journal_knows_what_was_begun_and_what_came_of_it(
 async def test_a_write_is_begun_by_one(store: Pauses) -> None:
     """Two begin the same write at once: one performs it."""
     await store.answer("q", YES)
-    claimed = await store.claim("q", 30.0)
-    assert isinstance(claimed, PauseRecord)
+    claimed = await claim(store)
     begun = (store.begin_write("q", claimed.owner, "k", "orders.create", b"[]") for _ in range(5))
     assert sorted(await asyncio.gather(*begun)) == [False] * 4 + [True]
 
@@ -189,12 +180,12 @@ async def test_a_new_turn_expires_the_sessions_pauses(store: Pauses) -> None:
     for other in (pause("other", "t"), pause("flow", flow="companion"), pause("claimed")):
         await store.store(other)
         await store.answer(other.id, YES)
-    assert isinstance(await store.claim("claimed", 30.0), PauseRecord)
+    await claim(store, "claimed")
     assert await store.expire_session("ops", "s") == 1
     assert await store.answer("q", YES) == "expired"
     assert await store.claim("q", 30.0) == "expired"
-    assert isinstance(await store.claim("other", 30.0), PauseRecord)
-    assert isinstance(await store.claim("flow", 30.0), PauseRecord)
+    await claim(store, "other")
+    await claim(store, "flow")
 
 
 async def test_a_session_shows_its_open_question(store: Pauses, clock: MovableClock) -> None:
@@ -215,8 +206,7 @@ async def test_a_pause_that_is_over_holds_no_contents(store: Pauses, world: Worl
     """Tape, request, form and frames go when a pause is done or its session goes on."""
     await store.store(pause("done", "t"))
     await store.answer("done", YES)
-    claimed = await store.claim("done", 30.0)
-    assert isinstance(claimed, PauseRecord)
+    claimed = await claim(store, "done")
     await store.finish("done", claimed.owner)
     await store.expire_session("ops", "s")
     contents = select(PauseRow.request, PauseRow.tape, PauseRow.question, PauseRow.frames)
@@ -239,7 +229,7 @@ async def test_storing_a_pause_again_changes_nothing(store: Pauses) -> None:
     """A retry after a lost connection finds the pause as it is by now."""
     await store.answer("q", YES)
     await store.store(pause())
-    assert isinstance(await store.claim("q", 30.0), PauseRecord)
+    await claim(store)
 
 
 async def test_a_run_pauses_until_its_question_is_answered(store: Pauses) -> None:

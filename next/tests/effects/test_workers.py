@@ -10,12 +10,14 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from cutover import Exchange
 from effects.workers import Progress, Report, Result, Workers, WorkerSettings, action
@@ -159,23 +161,10 @@ def root(tmp_path: Path) -> Path:
         ("*.log", ["a.log", "deep/er/b.log"]),
         ("*", ["a.log", "deep/c.txt", "deep/er/b.log"]),
         ("[ab].log", ["a.log", "deep/er/b.log"]),
-        ("e.log", []),
-        ("d.log", []),
-        ("link.log", []),
-        ("broken.log", []),
-        ("folder.log", []),
-        ("pipe.log", []),
-        ("folder/d.log", []),
-        ("folder/*", []),
-        ("../e.log", []),
-        ("../*", []),
-        ("deep/../../e.log", []),
-        ("{parent}/e.log", []),
-        ("{parent}/root/a.log", []),
-        ("/", []),
-        (".", []),
-        ("..", []),
-        ("a.log\0", []),
+        *((name, []) for name in ("e.log", "d.log", "folder/d.log", "folder/*", "/", ".", "..")),
+        *((f"{kind}.log", []) for kind in ("link", "broken", "folder", "pipe")),
+        *((f"{{parent}}/{name}", []) for name in ("e.log", "root/a.log")),
+        *((name, []) for name in ("../e.log", "../*", "deep/../../e.log", "a.log\0")),
     ],
 )
 async def test_only_regular_files_beneath_the_root_are_deleted(
@@ -284,13 +273,8 @@ async def engine(status: int = 200) -> AsyncIterator[tuple[str, list[str]]]:
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"tcp://127.0.0.1:{runner.addresses[0][1]}", restarted
-    finally:
-        await runner.cleanup()
+    async with TestServer(app) as server:
+        yield f"tcp://127.0.0.1:{server.port}", restarted
 
 
 @pytest.mark.sockets
@@ -413,15 +397,7 @@ async def await_end(reports: AsyncIterator[Report]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "end"),
-    [
-        (WAITING, leave),
-        (WAITING, cancel),
-        (WAITING, await_end),
-        (STUBBORN, leave),
-        (STUBBORN, cancel),
-        (STUBBORN, await_end),
-        (CHILD, leave),
-    ],
+    [*product((WAITING, STUBBORN), (leave, cancel, await_end)), (CHILD, leave)],
 )
 async def test_a_deployment_ends_with_all_it_has_started(
     code: str, end: Callable[[AsyncIterator[Report]], Any], monkeypatch: pytest.MonkeyPatch

@@ -35,14 +35,7 @@ example = "POST /chat\\ncontent-type: application/json\\n\\n{}"
 def locust(folder: Path, *options: str) -> tuple[int, str]:
     """Run `locust -f loadtests/locustfile.py --headless`; return its status and what it said."""
     (folder / "cutover.toml").write_text(CONFIG)
-    command = [
-        sys.executable,
-        "-m",
-        "locust",
-        "-f",
-        str(ROOT / "loadtests/locustfile.py"),
-        "--headless",
-    ]
+    command = (sys.executable, "-m", "locust", "-f", ROOT / "loadtests/locustfile.py", "--headless")
     done = subprocess.run(
         [*command, *options],
         cwd=folder,

@@ -133,6 +133,9 @@ def test_messages_are_texts_or_whole_bodies(tmp_path: Path) -> None:
     assert own.request(HOST, 0, {}).headers["content-type"] == "application/json"
 
 
+GET = '[flows.mine]\npaths = ["/x"]\nexample = "GET /x"'
+
+
 @pytest.mark.parametrize(
     ("config", "name", "messages", "said"),
     [
@@ -141,19 +144,9 @@ def test_messages_are_texts_or_whole_bodies(tmp_path: Path) -> None:
         ("[flows", "", "", "Expected"),
         ("[flows.mine]", "", "", "has no example"),
         ('[flows.mine]\npaths = ["/x"]', "", "", "has no example"),
-        (
-            '[flows.mine]\npaths = ["/x"]\nexample = "GET /x"',
-            "",
-            '"hi"',
-            "needs a body in each line",
-        ),
-        ('[flows.m]\npaths = ["/x"]\nexample = "GET /x"\ndialect = "sung"', "", "", "no such"),
-        (
-            '[flows.m]\npaths = ["/x"]\nexample = "GET /x"\ndialect = "a.toml"',
-            "",
-            "",
-            "No such file",
-        ),
+        (GET, "", '"hi"', "needs a body in each line"),
+        (f'{GET}\ndialect = "sung"', "", "", "no such"),
+        (f'{GET}\ndialect = "a.toml"', "", "", "No such file"),
         ("", "chat", "\n", "needs a body in each line"),
         ("", "chat", "12", "Expected `str"),
         ("", "chat", "{", "truncated"),

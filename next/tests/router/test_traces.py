@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
@@ -60,12 +61,8 @@ async def collector() -> AsyncIterator[tuple[Collector, str]]:
     """A collector and its address."""
     taking, app = Collector(), web.Application()
     app.router.add_post("/v1/traces", taking.take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    yield taking, site.name
-    await runner.cleanup()
+    async with TestServer(app) as server:
+        yield taking, str(server.make_url("")).rstrip("/")
 
 
 async def traced(url: str, *, crash_after: int = 0, **headers: str) -> None:
