@@ -151,7 +151,7 @@ class Driver:
         return self._believed(said) if isinstance(said, Failed) else said
 
     def _believed(self, said: Failed) -> Failed:
-        """Return a failure with whom to blame: a service's model, where the tape shows it."""
+        """Return a failure with its blame: a service's model, where the tape shows it."""
         if not self.candidate.remote or any(map(_model_failed, self.run.plays)):
             return said
         return msgspec.structs.replace(said, blame="stack") if said.blame == "world" else said

@@ -49,9 +49,9 @@ _WHOLE: Final = ("application/json", "application/problem+json")
 
 @dataclass(frozen=True, slots=True)
 class GatewaySettings:
-    """Whom the gateway asks and what it accepts; without a `key` callers need none.
+    """Which providers the gateway asks and what it accepts; without a `key` callers need none.
 
-    One that `replays` refuses what belongs to no run: whoever asks is to be answered from a tape.
+    One that `replays` refuses what belongs to no run: its callers are answered from a tape.
     """
 
     providers: Sequence[Provider]
@@ -62,7 +62,7 @@ class GatewaySettings:
 
 
 class Named(NamedTuple):
-    """The run that a call names, and how: a trace may be anybody's, path and header are ours."""
+    """The run that a call names, and how: a trace may be another's, path and header are ours."""
 
     run: str
     how: Literal["path", "header", "trace"]

@@ -61,10 +61,10 @@ class Effects:
                 CallAnswer(outside=True) if known else CallAnswer(refused="fenced", subject="an id")
             )
         else:
-            said = await self._asked(run, call, question)
+            said = await self._answered(run, call, question)
         return Reply(409 if said.refused else 200, msgspec.json.encode(said))
 
-    async def _asked(self, run: Run, call: Call, question: CallQuestion) -> CallAnswer:
+    async def _answered(self, run: Run, call: Call, question: CallQuestion) -> CallAnswer:
         if run.over:
             run.exchange.off_tape[call.name] += 1
             return CallAnswer(outside=True)

@@ -14,7 +14,7 @@ REMEMBERED = 10_000
 
 
 class OpenRuns:
-    """Finds the run of a call that comes back from a service; runs that nobody holds are gone.
+    """Finds the run of a call that comes back from a service; runs that nothing holds are gone.
 
     An id is 32 hexadecimal digits, which are the trace id of W3C's `traceparent` at the same time:
     a service whose HTTP client passes traces on needs to know of nothing.

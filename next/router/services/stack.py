@@ -20,7 +20,7 @@ from router.services.flow import ServiceRequest
 
 CONNECT_SECONDS = 5.0
 PIECE_BYTES = 4096
-"""Bytes that are read at once: whoever sends thousands of tiny events holds up nobody else."""
+"""Bytes that are read at once: a service that sends thousands of tiny events holds up no other."""
 _NOT_FORWARDED: Final = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"}
     | {"te", "trailer", "transfer-encoding", "upgrade", "host", "content-length", "expect"}

@@ -300,7 +300,7 @@ RULES = (
 DROPPED = {"left": "client_left", "stopped": "stopping"}
 """Why what was cut short has no shadow, by the kind of what did."""
 Ended = tuple[str, str, str]
-"""How a run ends: the kind of its outcome, its code and whom it blames; "" for what it has not."""
+"""How a run ends: the kind of its outcome, its code and its blame; "" for what it has not."""
 
 
 class Expected(NamedTuple):

@@ -68,7 +68,7 @@ async def swallows_the_pause(_: Turn) -> AsyncIterator[Event]:
 
 
 async def test_a_swallowed_refusal_is_no_success() -> None:
-    """Nobody is told of an order that the tape refused."""
+    """No client is told of an order that the tape refused."""
     orders = Orders()
     heard = await ask(ASK, Ask("tea"), orders.breaks_behind_tea, orders.swallows_the_refusal)
     assert isinstance(heard.outcome, Failed)

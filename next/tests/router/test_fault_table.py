@@ -279,7 +279,7 @@ def _name(event: tuple[str, Any]) -> str:
 
 
 def _ended(outcome: Outcome | None) -> Ended:
-    """Return the kind of an outcome, its code and whom it blames."""
+    """Return the kind of an outcome, its code and its blame."""
     kind = type(outcome).__name__.lower()
     return kind, getattr(outcome, "code", ""), getattr(outcome, "blame", "")
 

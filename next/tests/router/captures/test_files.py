@@ -137,7 +137,7 @@ class Failing(Store):
 
 
 async def test_a_full_disk_drops_lines_and_counts_them(tmp_path: Path) -> None:
-    """No exception reaches whoever offers one."""
+    """No exception reaches what offers them."""
     captures = await write(Failing(str(tmp_path)), line(), line(exchange="e2"))
     assert (captures.written, captures.dropped) == (0, {"store_failed": 2})
 

@@ -89,7 +89,7 @@ def test_every_kind_and_secret_has_examples() -> None:
 
 @pytest.mark.parametrize("value", NOT_FOUND.values(), ids=NOT_FOUND)
 def test_what_the_documents_say_is_not_found_is_not(value: str) -> None:
-    """Nobody is to rely on it."""
+    """The documents promise no more."""
     assert not REDACTOR.line(line(request=json.dumps({"m": value}))).redacted
 
 
@@ -209,7 +209,7 @@ def test_what_is_rewritten_keeps_its_numbers_and_its_order() -> None:
 
 
 def test_a_number_stays_a_number() -> None:
-    """In the request, and in JSON that is a text, so that whoever decodes it still can."""
+    """In the request, and in JSON that is a text, so that it can still be decoded."""
     phone = 13812345678
     record = line(request=json.dumps({"phone": phone, "args": json.dumps({"to": [phone]})}))
     found = json.loads(redacted(record).request)

@@ -259,7 +259,7 @@ async def test_a_long_event_passes_within_its_limit(limit: int, whole: bool) -> 
 
 
 async def test_a_kept_connection_that_was_closed_is_opened_anew() -> None:
-    """A service that closes idle connections at once costs nobody a failure."""
+    """A service that closes idle connections at once costs no client a failure."""
     async with pair(langgraph_fallback=False) as both:
         both.legacy.keeps_alive = True
         for _ in range(3):
