@@ -54,7 +54,7 @@ async def _serve(live: LiveSettings, *, simulate: bool, crash: int) -> None:
         for following in _following(live):
             opened.callback(asyncio.create_task(following).cancel)
         # Looking for cycles stops every stream, for 0.2 s where it looks through all that has been
-        # imported. What runs of a graph leave is cycles: looked through seldom, they fill the memory.
+        # imported. Runs of a graph leave cycles: looked through seldom, they fill the memory.
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 5, 5)
