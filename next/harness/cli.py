@@ -198,6 +198,9 @@ def forget_command(
         typer.echo(f"{store:<10}{done.removed[store]:>8}")
     for one in done.left:
         typer.echo(f"not removed: {one}", err=True)
+    again = "mend why it is left, and run this again"
+    after = "the same without --dry-run" if dry_run else "remove copies elsewhere (docs/privacy.md)"
+    typer.echo(f"next: {again if done.left else after}")
     raise typer.Exit(3 if done.left else 0 if done.removed.total() else 1)
 
 
@@ -263,6 +266,7 @@ def waive_command(
     waiver = Waiver(owner=owner, reason=reason, until=until.date(), at_most_percent=at_most)
     waive(waivers, cause, waiver, datetime.now(UTC).date())
     typer.echo(f"{waivers}: {cause} is accepted up to and with {waiver.until}")
+    typer.echo("next: cutover diff, which counts it as accepted")
 
 
 _Captures = Annotated[str, typer.Argument(help="a folder, or a bucket such as s3://b/captures")]
@@ -324,6 +328,7 @@ def rollback_command(config: _Config = Path("cutover.toml"), flow: _Flow = None)
     rollout = FileRollout.of("", config, flow)
     rollout.roll_back()
     typer.echo(f"{rollout.flow}: all go to legacy, forced and pinned ones, too")
+    typer.echo("next: mend graph, replay and diff the captures, and then cutover ramp")
 
 
 @cli.command("load", cls=Deciding, epilog="Exit status: 0 within margins, 1 not, 3 cannot tell.")

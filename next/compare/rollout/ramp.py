@@ -72,6 +72,7 @@ def ramp(plan: RampPlan, rollout: Rollout, wait: Wait, tell: Tell) -> Verdict:
         decision = _judged(plan, rollout, share, wait, tell) if share < ALL else None
         if rollout.percent() != share:
             tell(f"stopped: the share was changed by hand to {rollout.percent():g} %")
+            tell("next: cutover ramp, to go on from there")
             return "hold"
         if decision is None:
             continue
@@ -81,6 +82,7 @@ def ramp(plan: RampPlan, rollout: Rollout, wait: Wait, tell: Tell) -> Verdict:
         if decision.verdict != "promote":
             tell(f"next: {decision.next}")
             return decision.verdict
+    tell("next: watch it at 100 %, and then take legacy out")
     return "promote"
 
 

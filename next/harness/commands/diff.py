@@ -122,7 +122,8 @@ def diff(
     out.mkdir(parents=True, exist_ok=True)
     for name, content in files(report).items():
         (out / name).write_bytes(content)
-    tell(f"{summary(report)}\n{out / 'report.html'}")
+    *lines, follows = summary(report).splitlines()
+    tell("\n".join([*lines, f"{out / 'report.html'}", follows]))
     return report.verdict.status
 
 

@@ -182,4 +182,7 @@ def carry_out(
     for step in plan.after(rollout.percent()):
         rollout.raise_to(step, dry_run=True)
         tell(f"{step:g} %: {planned(step / ALL) if step < ALL else 'no'} exchanges needed, or more")
-    return "promote" if dry_run else ramp(plan, rollout, wait, tell)
+    if dry_run:
+        tell("next: the same without --dry-run")
+        return "promote"
+    return ramp(plan, rollout, wait, tell)

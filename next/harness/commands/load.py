@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import typer
@@ -20,6 +20,12 @@ from loadtests.plan import BUILT_IN, STACKS, interleaved
 from loadtests.report import STATUS, Terms, load_report
 from loadtests.rows import read_rows
 
+_NEXT: Final = {
+    "within margins": "raise the share: cutover ramp",
+    "slower": "find the node that takes the time (nodes_ms in the router's log), and load again",
+    "fails more": "read how requests end, in the page and in the router's log, and load again",
+    "cannot tell": "load again, with more --pairs or what a reason above asks for",
+}
 Target = tuple[str, Mapping[str, str]]
 """A base URL, and the headers of each request there, which may be secrets."""
 
@@ -81,4 +87,5 @@ def load_test(
     (out / "load.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)))
     (out / "load.html").write_text(render("load.html.j2", report=report), "utf-8")
     typer.echo("\n".join([report.verdict, *report.reasons, str(out / "load.html")]))
+    typer.echo(f"next: {_NEXT[report.verdict]}")
     return STATUS[report.verdict]

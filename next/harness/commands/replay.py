@@ -121,6 +121,8 @@ def replay(job: ReplayJob, scheduler: str = "", *, follow: bool = False) -> Summ
     work = partial(on_workers, scheduler) if scheduler else here
     summary = work(job, stop, follow=follow)
     typer.echo(summary.table(time.monotonic() - began))
+    folders = " ".join(dict.fromkeys([job.captures, job.out]))
+    typer.echo(f"next: cutover diff {folders}")
     return summary
 
 

@@ -200,7 +200,9 @@ async def _load(demo: Demo) -> None:
     await demo.ready()
     await demo.change("chat", enable_langgraph=True, langgraph_percent=0.0)
     sizes = ("--users", "5", "--pace", "0.5", "--seconds", "5", "--pairs", "1")
-    *_, verdict, reason, _page = await demo.run("load", "--flow", "chat", *sizes, ends={0, 3})
+    *_, verdict, reason, _page, _next = await demo.run(
+        "load", "--flow", "chat", *sizes, ends={0, 3}
+    )
     report = json.loads((demo.folder / "load-test" / "load.json").read_bytes())
     for one in report["stacks"]:
         figures = {(row["metric"], row["quantile"]): row["value"] for row in one["figures"]}

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import typer
 import uvicorn
 import uvloop
 from fastapi import FastAPI
@@ -99,6 +100,14 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, drain: Callable[[], Awaitable[None]]) -> None:
         super().__init__(config)
         self._drain = drain
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and print where."""
+        await super().startup(sockets)
+        for one in self.servers:
+            host, port = one.sockets[0].getsockname()[:2]
+            at = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+            typer.echo(f"serving at {at}\nnext: ask a flow there, and curl {at}/cutover/status")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain, and then close what is left."""

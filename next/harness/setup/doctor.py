@@ -316,4 +316,5 @@ def page(found: Diagnosis) -> str:
         mine = {one.name: one for one in found.uses if one.flow == flow}
         lines.append("  ".join([flow.ljust(width), *(mine[one].works.ljust(8) for one in USES)]))
         lines += [f"  {one.name}: {one.why}" for one in mine.values() if one.why]
-    return "\n".join(line.rstrip() for line in lines)
+    follows = "cutover serve" if found.healthy else "mend what fails, and ask the doctor again"
+    return "\n".join(line.rstrip() for line in [*lines, f"next: {follows}"])

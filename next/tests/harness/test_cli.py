@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from cutover.records import RecordDamaged
-from harness.cli import Deciding, moment
+from harness.cli import Deciding, cli, moment
 from harness.services import chosen
 
 app = typer.Typer()
@@ -78,3 +79,26 @@ def test_moments_ago() -> None:
         before = time.time()
         ago = moment(text) / 1e6 + seconds
         assert before - 1e-3 <= ago <= time.time() + 1e-3
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "waive 0a1b2c3d --owner ada --reason known --until 2999-01-01 --waivers waivers.toml",
+        "rollback",
+        "rollback --flow chat",
+        "ramp captures --dry-run",
+        "forget --user nobody",
+        "doctor",
+    ],
+)
+def test_commands_end_with_what_comes_next(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever came of them; a flow need not be named where there is only one."""
+    monkeypatch.chdir(tmp_path)
+    captures = '[captures]\nurl = "captures"\nkey = "0123456789abcdef"\n'
+    Path("cutover.toml").write_text(f"{captures}[flows.chat]\n")
+    done = CliRunner().invoke(cli, line.split())
+    assert done.exit_code in {0, 1}, done.output
+    assert done.stdout.splitlines()[-1].startswith("next: "), done.output

@@ -112,6 +112,8 @@ def test_each_act_shows_what_the_run_produced(tmp_path: Path) -> None:
     page = (folder / "load-test" / "load.html").read_text("utf-8")
     assert page.count("<br>P95") == 2
 
+    assert compare.count("\n    next: ") == 2  # replay, diff
+    assert gate.count("\n    next: ") == 2  # gate, rollback
     listed = re.findall(r"(?m)^  (/\S+)", end)
     assert [Path(one).exists() for one in listed] == [True] * 4
     assert end.splitlines()[-1].startswith("next: ")

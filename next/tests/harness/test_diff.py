@@ -73,7 +73,7 @@ def test_what_differs_is_reported(here: Path, records: Sequence[RunRecord]) -> N
     assert status == 1
     assert re.match(r"different\n  5 of 22 pairs compared differ\n", said)
     assert len(said.splitlines()) <= 15
-    assert said.splitlines()[-1] == "report/report.html"
+    assert said.splitlines()[-2] == "report/report.html"
     report = found(here)
     assert {one.name for one in (here / "report").iterdir()} == {
         *("report.html", "report.md", "report.json", "report.schema.json", "junit.xml")

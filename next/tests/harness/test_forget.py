@@ -170,12 +170,12 @@ def test_the_command_says_what_was_removed(tmp_path: Path) -> None:
         done = CliRunner().invoke(cli, ["forget", "--config", str(config), *arguments])
         return done.exit_code, done.output
 
-    status, table = run("--user", "u", "--dry-run")
-    assert status == 0
-    assert dict(line.split() for line in table.splitlines()) == {
-        name: str(number) for name, number in OF_U.items()
-    }
-    assert run("--user", "u") == (0, table)
+    status, shown = run("--user", "u", "--dry-run")
+    *table, follows = shown.splitlines()
+    assert (status, follows) == (0, "next: the same without --dry-run")
+    assert dict(line.split() for line in table) == {name: f"{n}" for name, n in OF_U.items()}
+    follows = "next: remove copies elsewhere (docs/privacy.md)\n"
+    assert run("--user", "u") == (0, "\n".join([*table, follows]))
     assert run("--user", "u")[0] == 1
     assert run("--conversation", SESSION_OF_V)[0] == 0
     assert run()[0] == 2

@@ -281,6 +281,7 @@ def test_a_dry_run_says_what_each_step_needs() -> None:
         "50 %: 1078 exchanges needed, or more",
         "90 %: 5391 exchanges needed, or more",
         "100 %: no exchanges needed, or more",
+        "next: the same without --dry-run",
     ]
     assert Path("cutover.toml").read_text() == FILE
 

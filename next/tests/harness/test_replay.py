@@ -177,7 +177,8 @@ def test_the_command_prints_a_table_and_exits_by_it(captured: Path) -> None:
     rows = [line.split() for line in out.splitlines()]
     assert rows[0] == ["exchanges", "read", "4"]
     assert rows[1][:3] == ["replayed", "4", "in"]
-    assert rows[2:] == [["equal", "4"], ["different", "0"], ["failed", "0"], ["skipped", "0"]]
+    assert rows[2:-1] == [["equal", "4"], ["different", "0"], ["failed", "0"], ["skipped", "0"]]
+    assert rows[-1] == ["next:", "cutover", "diff", str(captured)]
 
 
 @pytest.mark.nightly
