@@ -35,7 +35,7 @@ class Plan(NamedTuple):
     """
 
     parts: tuple[StreamPart, ...]
-    media: bytes = b"application/json"
+    media: str = "application/json"
     status: int = OK
     headers: tuple[tuple[str, str], ...] = ()
     wait: float = 0.0
@@ -54,7 +54,7 @@ def plan_answer(request: ModelRequest, answer: Answer) -> Plan:
         parts, streamed = stream_parts(request, answer), True
     else:
         return plan_body(whole_body(request, answer), answer, request.api)
-    media = b"text/event-stream; charset=utf-8" if streamed else b"application/json"
+    media = "text/event-stream; charset=utf-8" if streamed else "application/json"
     plan = Plan(tuple(parts), media, headers=answer.headers)
     return _with_fault(plan, answer.fault, request.api)
 

@@ -1,20 +1,19 @@
 """The simulated provider on a socket: in the caller's event loop, closed completely."""
 
 import asyncio
+import os
 import socket
+import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import msgspec
-from starlette.types import Receive, Scope, Send
-from uvicorn import Config
-from uvicorn.server import ServerState
+from aiohttp import web
+from multidict import CIMultiDict
 
 from loadtests.simulator.answer import Answer
 from loadtests.simulator.behaviour import answer_request
-from loadtests.simulator.connection import Connection, play
 from loadtests.simulator.embeddings import answer_embeddings
 from loadtests.simulator.plan import Plan, plan_answer, plan_body
 from loadtests.simulator.request import Api, ModelRequest, read_request
@@ -61,7 +60,7 @@ class Simulator:
         self._pause, self._keep = chunk_ms / 1000, keep
         self._rules: list[tuple[When, Reply]] = []
         self._queue: deque[Reply] = deque()
-        self._state = ServerState()
+        self._answering: set[asyncio.Task[object]] = set()
         self._changed = asyncio.Event()
 
     @property
@@ -89,64 +88,43 @@ class Simulator:
             await self._changed.wait()
 
     async def __aenter__(self) -> Self:
-        """Listen.
-
-        uvicorn's protocol runs without uvicorn's server, which takes over the signals of the
-        process, ticks ten times a second (and so moves a virtual clock), and on closing waits for
-        answers that never end.
-        """
-        config = Config(
-            self,
-            http=Connection,
-            ws="none",
-            lifespan="off",
-            access_log=False,
-            log_config=None,
-            timeout_keep_alive=75,  # as providers do: 5 s breaks calls about to use a connection
-        )
-        config.load()
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: Connection(config, self._state, {}, loop),
-            HOST,
-            self.port,
-            backlog=2_048,
-            family=socket.AF_INET,
-        )
-        self.port = self._server.sockets[0].getsockname()[1]
+        """Listen."""
+        app = web.Application(client_max_size=0)  # no limit: pictures are long
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, HOST, self.port, backlog=2_048).start()
+        self.port = self._runner.addresses[0][1]
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Drop all connections and wait for the requests they carried."""
-        self._server.close()
-        connections = [one for one in self._state.connections if isinstance(one, Connection)]
-        for connection in connections:
-            connection.transport.abort()
-        if connections:
-            await asyncio.wait([one.lost for one in connections])
-        if self._state.tasks:
-            await asyncio.wait(self._state.tasks)
-        await self._server.wait_closed()
+        for connection in self._runner.server.connections if self._runner.server else ():
+            if connection.transport is not None:
+                connection.transport.abort()
+        if self._answering:
+            await asyncio.wait(self._answering)
+        await self._runner.cleanup()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request (ASGI)."""
-        raw = await _read_body(receive)
-        connection: Connection = scope["state"]["connection"]
-        received = _received(scope, raw)
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        raw = await request.read()
+        received = _received(request, raw)
+        task = cast("asyncio.Task[object]", asyncio.current_task())
+        self._answering.add(task)
         if self._keep:
             self.requests.append(received)
         self._changed.set()
-        plan = self._plan(scope["method"], scope["path"], raw)
-        if await play(plan, connection, send, self._pause):
-            received.cancelled_at = connection.lost.result()
-        else:
+        plan = self._plan(request.method, request.path, raw)
+        try:
+            response = await play(plan, request, self._pause)
             received.ended = True
-        self._changed.set()
+        except (asyncio.CancelledError, ConnectionError):  # the client has left
+            received.cancelled_at = asyncio.get_running_loop().time()
+            raise
+        finally:
+            self._answering.discard(task)
+            self._changed.set()
+        return response
 
     def _plan(self, method: str, path: str, raw: bytes) -> Plan:
         api = APIS.get(path, "chat")
@@ -177,23 +155,49 @@ def _fits(when: When, request: ModelRequest) -> bool:
     return when in request.question if isinstance(when, str) else when(request)
 
 
-async def _read_body(receive: Receive) -> bytes:
-    raw, more = b"", True
-    while more:
-        message = await receive()
-        raw += message.get("body", b"")
-        more = message.get("more_body", False)
-    return raw
-
-
-def _received(scope: Scope, raw: bytes) -> Received:
-    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+def _received(request: web.Request, raw: bytes) -> Received:
+    headers = {name.lower(): value for name, value in request.headers.items()}
     kept = {name: value for name, value in headers.items() if name not in KEYS}
     try:
         body = msgspec.json.decode(raw) if raw else None
     except ValueError:  # no JSON, or no UTF-8
         body = None
-    return Received(scope["method"], scope["path"], kept, body)
+    return Received(request.method, request.path, kept, body)
+
+
+async def play(plan: Plan, request: web.Request, pause: float) -> web.StreamResponse:
+    """Send a plan, its parts `pause` seconds apart; a client that leaves cancels this."""
+    response = web.StreamResponse(status=plan.status, headers=CIMultiDict(plan.headers))
+    response.headers["content-type"] = plan.media
+    if plan.ending == "never":
+        await asyncio.Event().wait()
+    if plan.ending == "reset":
+        _close(request, reset=True)
+        return response
+    if plan.headers_first:
+        await response.prepare(request)
+    await asyncio.sleep(plan.wait)
+    await response.prepare(request)  # which does nothing the second time
+    for part in plan.parts:
+        await asyncio.sleep(pause * part.pauses)
+        await response.write(part.data)
+    if plan.ending == "silent":
+        await asyncio.Event().wait()
+    if plan.ending == "cut":
+        _close(request)
+    return response
+
+
+def _close(request: web.Request, *, reset: bool = False) -> None:
+    """Close after what was written has gone out; with `reset`, drop it and send an RST."""
+    transport = cast("asyncio.Transport", request.transport)
+    if not reset:
+        transport.close()
+        return
+    number = transport.get_extra_info("socket").fileno()
+    with socket.socket(fileno=os.dup(number)) as same:
+        same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()
 
 
 def _catalogue() -> bytes:
