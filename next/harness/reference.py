@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any, Final, get_origin
 
 from pydantic import AfterValidator
 from pydantic.fields import FieldInfo
@@ -15,50 +17,33 @@ from harness.config import TABLES, Settings
 from router.captures.kinds import BUILT_IN, NOT_FOUND, SECRETS
 from router.telemetry.metrics import METRICS
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
-OPERATIONS, PRIVACY = PAGE.parent / "operations.md", PAGE.parent / "privacy.md"
-ARCHITECTURE = PAGE.parent / "architecture.md"
-INTRODUCTION = """# The configuration
-
-Write one TOML file, and name it with `--config`:
-
-```toml
-[flows.chat]
-enable_langgraph = true
-langgraph_percent = 5.0
-```
-
-Without a file all five built-in flows are served, by legacy; with one, those that it names. A key
-that does not exist is refused with the nearest one that does. Text marked "or `env:NAME`" may stand
-in the environment. A change of `[flows.*]` is in force within three seconds, all others after a
-restart. After a bad edit the last good one stays in force, and the log says so.
-"""
+PAGES: Final = ("configuration.md", "operations.md", "privacy.md", "architecture.md")
+DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
+_BLOCK: Final = re.compile(
+    r"(?P<head><!-- (?P<name>\w+): written by .* -->\n)(?s:.*?)(?P<end><!-- end of (?P=name) -->)"
+)
 
 
-def reference() -> str:
-    """Return the page: each table with its keys, their defaults, and what they mean."""
+def written(page: str) -> str:
+    """Return a page with each of its blocks as the code has it."""
+    return _BLOCK.sub(lambda one: f"{one['head']}\n{BLOCKS[one['name']]()}\n{one['end']}", page)
+
+
+def _settings() -> str:
     top = {name: one for name, one in Settings.model_fields.items() if one.description}
-    parts = [INTRODUCTION, _table("", inspect.getdoc(Settings) or "", top)]
-    parts += [
-        _table(name + ".NAME" * _named(name), inspect.getdoc(table) or "", table.model_fields)
-        for name, table in TABLES.items()
-    ]
-    return "\n".join(parts)
+    parts = ["## Above all tables", inspect.getdoc(Settings), _keys(top)]
+    for name, table in TABLES.items():
+        named = ".NAME" if get_origin(Settings.model_fields[name].annotation) is dict else ""
+        parts += [f"## `[{name}{named}]`", inspect.getdoc(table), _keys(table.model_fields)]
+    return "\n\n".join(one.strip() for one in parts if one) + "\n"
 
 
-def _named(table: str) -> bool:
-    """Return whether there are several tables of a kind, by name."""
-    return get_origin(Settings.model_fields[table].annotation) is dict
-
-
-def _table(heading: str, about: str, fields: dict[str, FieldInfo]) -> str:
-    rows = [f"| `{name}` | {_default(one)} | {_line(one)} |" for name, one in fields.items()]
-    title = f"## `[{heading}]`" if heading else "## Above all tables"
-    return "\n".join([title, "", about, "", "| key | default | |", "|---|---|---|", *rows, ""])
-
-
-def _line(field: FieldInfo) -> str:
-    return " ".join((field.description or "").split())
+def _keys(fields: Mapping[str, FieldInfo]) -> str:
+    rows = (
+        (f"`{name}`", _default(one), " ".join((one.description or "").split()))
+        for name, one in fields.items()
+    )
+    return _table("| key | default | |", rows)
 
 
 def _default(field: FieldInfo) -> str:
@@ -70,50 +55,36 @@ def _default(field: FieldInfo) -> str:
     return f"{known} or `env:NAME`" if secret else known
 
 
-def with_metrics(page: str) -> str:
-    """Return the page of operations with the table of metrics as the code has it."""
-    before, begins, rest = page.partition("<!-- metrics: ")
-    remark, _, rest = rest.partition("\n")
-    _, ends, after = rest.partition("<!-- end of metrics -->")
-    rows = [
-        f"| `{one.name}` | {', '.join(f'`{label}`' for label in one.labels)} | {one.about} |"
-        for one in METRICS
-    ]
-    table = "\n".join(["| metric | labels | |", "|---|---|---|", *rows])
-    return f"{before}{begins}{remark}\n\n{table}\n\n{ends}{after}"
+def _table(head: str, rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, re.sub(r"[^|]+", "---", head)]
+    return "\n".join([*lines, *(f"| {' | '.join(one)} |" for one in rows), ""])
 
 
-def with_kinds(page: str) -> str:
-    """Return the page of privacy with the lists of what is found, and what is not."""
-    before, remark, _ = page.partition("<!-- kinds: written by `python -m harness.reference` -->\n")
-    lists = [
-        "\n## What is found\n",
-        "| kind | values |\n|---|---|",
-        *(f"| `{kind.name}` | {kind.what} |" for kind in BUILT_IN),
-        "\nSecrets of these shapes:\n",
-        *(f"- {one}" for one in SECRETS),
-        "\n## What is not found\n",
-        "| stays | for example |\n|---|---|",
-        *(f"| {what} | `{example}` |" for what, example in NOT_FOUND.items()),
-        "\nA value that is cut over two different fields stays as well. Add own patterns and paths",
-        "for what your users write.\n",
-    ]
-    return before + remark + "\n".join(lists)
+def _metrics() -> str:
+    rows = (
+        (f"`{one.name}`", ", ".join(f"`{at}`" for at in one.labels), one.about) for one in METRICS
+    )
+    return _table("| metric | labels | |", rows)
 
 
-def with_diagrams(page: str) -> str:
-    """Return the page of the architecture, which ends with each graph as Mermaid."""
-    heading = "## The graphs"
-    before, _, _ = page.partition(heading)
-    drawn = [
-        f"### {name}\n\n```mermaid\n{graph.get_graph().draw_mermaid().strip()}\n```\n"
-        for name, graph in GRAPHS.items()
-    ]
-    return before + "\n".join([f"{heading}\n", *drawn])
+def _graphs() -> Iterator[str]:
+    for name, graph in GRAPHS.items():
+        yield f"### {name}\n\n```mermaid\n{graph.get_graph().draw_mermaid().strip()}\n```\n"
 
+
+BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
+    "settings": _settings,
+    "metrics": _metrics,
+    "kinds": lambda: _table("| kind | values |", ((f"`{one.name}`", one.what) for one in BUILT_IN)),
+    "secrets": lambda: "".join(f"- {one}\n" for one in SECRETS),
+    "stays": lambda: _table(
+        "| stays | for example |", ((what, f"`{example}`") for what, example in NOT_FOUND.items())
+    ),
+    "graphs": lambda: "\n".join(_graphs()),
+}
+"""Parts of pages by their names, as they stand between comments there."""
 
 if __name__ == "__main__":
-    PAGE.write_text(reference(), "utf-8")
-    OPERATIONS.write_text(with_metrics(OPERATIONS.read_text("utf-8")), "utf-8")
-    PRIVACY.write_text(with_kinds(PRIVACY.read_text("utf-8")), "utf-8")
-    ARCHITECTURE.write_text(with_diagrams(ARCHITECTURE.read_text("utf-8")), "utf-8")
+    for name in PAGES:
+        path = DOCS / name
+        path.write_text(written(path.read_text("utf-8")), "utf-8")

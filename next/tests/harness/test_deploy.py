@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from harness.config import Settings, StackTable, load
-from harness.reference import OPERATIONS
+from harness.reference import DOCS
 from router.telemetry.metrics import METRICS
 from tests.conftest import reachable
 
@@ -45,7 +45,7 @@ def metrics(expression: str) -> set[str]:
 
 def test_every_alert_reads_what_is_exported_and_has_a_runbook() -> None:
     """Ten alerts, each with what to do."""
-    page = OPERATIONS.read_text("utf-8")
+    page = (DOCS / "operations.md").read_text("utf-8")
     assert len(alerts()) == 10
     for one in alerts():
         assert metrics(one["expr"]) <= NAMES, one["alert"]
