@@ -6,6 +6,8 @@ import asyncio
 import re
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -25,34 +27,38 @@ FAULT: Final = 70
 _UNITS: Final = {"m": 60, "h": 3_600, "d": 86_400}
 
 
+@contextmanager
+def _judging() -> Iterator[None]:
+    """End with `WRONG` where a command cannot be carried out, and with `FAULT` where it breaks."""
+    try:
+        yield
+    except typer.TyperException as error:
+        error.exit_code = WRONG
+        raise
+    except (CutoverError, OSError, ImportError) as error:
+        extra = "; install the extra, such as cutover[compare], load, dask or s3"
+        more = extra if isinstance(error, ImportError) else ""
+        typer.echo(f"cutover: {error}{more}", err=True)
+        raise typer.Exit(WRONG) from error
+    except (typer.Exit, typer.Abort):
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        raise typer.Exit(FAULT) from error
+
+
 class Deciding(TyperCommand):
-    """A command that ends with `WRONG` where others end with 2, and with `FAULT` instead of 1."""
+    """A command whose exit status is a verdict: 1 and 2 are none of an error's."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the command line."""
-        try:
+        with _judging():
             return super().parse_args(ctx, args)
-        except typer.TyperException as error:
-            error.exit_code = WRONG
-            raise
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
-        try:
+        with _judging():
             return super().invoke(ctx)
-        except typer.TyperException as error:
-            error.exit_code = WRONG
-            raise
-        except (CutoverError, OSError, ImportError) as error:
-            extra = "; install the extra, such as cutover[compare], load, dask or s3"
-            more = extra if isinstance(error, ImportError) else ""
-            typer.echo(f"cutover: {error}{more}", err=True)
-            raise typer.Exit(WRONG) from error
-        except (typer.Exit, typer.Abort):
-            raise
-        except Exception as error:
-            traceback.print_exc()
-            raise typer.Exit(FAULT) from error
 
 
 def moment(text: str) -> int:
@@ -79,8 +85,11 @@ _Here = Annotated[
         help="the configuration that is served with",
     ),
 ]
-
-
+_Captures = Annotated[str, typer.Argument(help="a folder, or a bucket such as s3://b/captures")]
+_Config = Annotated[Path, typer.Option(help="cutover.toml, as it is served with")]
+_Flow = Annotated[str | None, typer.Option(help="needed where there are several")]
+_Report = Annotated[Path | None, typer.Option(help="cutover diff's: causes not waived hold")]
+_Scheduler = Annotated[str, typer.Option(help="address of Dask's scheduler: its workers")]
 _Headers = Annotated[list[str] | None, typer.Option(help="as 'authorization: Bearer ...'")]
 
 
@@ -110,7 +119,7 @@ def serve_command(
 
 @cli.command("replay")
 def replay_command(
-    captures: Annotated[str, typer.Argument(help="a folder, or a bucket such as s3://b/captures")],
+    captures: _Captures,
     *,
     stack: Annotated[str, typer.Option(help="what replays: legacy or graph")],
     flow: Annotated[str | None, typer.Option(help="this flow alone")] = None,
@@ -119,7 +128,7 @@ def replay_command(
         bool, typer.Option(help="go on with what is captured, until stopped")
     ] = False,
     part: Annotated[str, typer.Option(help="a share of the exchanges, such as 2/8")] = "1/1",
-    scheduler: Annotated[str, typer.Option(help="address of Dask's scheduler: its workers")] = "",
+    scheduler: _Scheduler = "",
     out: Annotated[str, typer.Option(help="where the lines go, if not to the captures")] = "",
 ) -> None:
     """Run a stack on the tapes of captures; nothing is performed.
@@ -217,7 +226,7 @@ def diff_command(
         list[str] | None,
         typer.Option(help="compare recorded streams, OLD NEW; twice: each has its own"),
     ] = None,
-    scheduler: Annotated[str, typer.Option(help="address of Dask's scheduler: its workers")] = "",
+    scheduler: _Scheduler = "",
     processes: Annotated[int, typer.Option(min=1)] = 1,
     out: Annotated[Path, typer.Option("-o", "--out", help="the report's folder")] = Path("report"),
     *,
@@ -229,24 +238,27 @@ def diff_command(
     Exit status: 0 equal, 1 different, 3 nothing to compare, 4 mostly unreadable or lines lost, 64
     wrong usage.
     """
-    from harness.commands.diff import diff
+    from compare.differences import NONE, read_rules
+    from compare.report.document import read_report
+    from compare.segments import workers
+    from compare.waivers import read_waivers
+    from harness.commands.diff import Comparison, compare_captures, compare_recordings, report_on
+    from harness.config import load
+    from harness.services import chosen
 
-    status = diff(
-        captures,
-        out,
-        typer.echo,
-        config=config,
-        flows=flow or (),
-        since=moment(since),
-        until=moment(until),
-        rules=rules,
-        waivers=waivers,
-        aa=aa,
-        against=against,
-        dialects=dialect or (),
-        processes=processes,
-        scheduler=scheduler,
-    )
+    # What cannot be read is said before anything is compared.
+    accepted, older = read_waivers(waivers), None if against is None else read_report(against)
+    known = NONE if rules is None else read_rules(rules.read_text("utf-8", "replace"))
+    if dialect:
+        rows, read = compare_recordings(captures, dialect, known)
+    else:
+        settings = load(config)
+        named = chosen(flow, list(settings.flows)) if flow else ()
+        job = Comparison(captures, settings, named, known, aa)
+        with workers(processes, scheduler) as mapped:
+            rows, read = compare_captures(job, moment(since), moment(until), mapped)
+    status, said = report_on(rows, read, accepted, older, out)
+    typer.echo(said)
     raise typer.Exit(status)
 
 
@@ -269,10 +281,6 @@ def waive_command(
     typer.echo("next: cutover diff, which counts it as accepted")
 
 
-_Captures = Annotated[str, typer.Argument(help="a folder, or a bucket such as s3://b/captures")]
-_Config = Annotated[Path, typer.Option(help="cutover.toml, as it is served with")]
-_Flow = Annotated[str | None, typer.Option(help="needed where there are several")]
-_Report = Annotated[Path | None, typer.Option(help="cutover diff's: causes not waived hold")]
 _VERDICTS = "Exit status: 0 promote, 1 hold, 2 roll back, 3 cannot tell, 64 wrong command line."
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -12,18 +11,18 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from compare.differences import NONE, Rules, differences, read_rules
+from compare.differences import Rules, differences
 from compare.pairs import Rows, rows_of
-from compare.report.document import compared_with, files, make_report, read_report, summary
-from compare.segments import Batch, LineHead, Map, batches, workers
+from compare.report.document import Report, compared_with, files, make_report, summary
+from compare.segments import Batch, LineHead, Map, batches
 from compare.verdict import Read
-from compare.waivers import read_waivers
+from compare.waivers import Waiver
 from cutover.errors import CutoverError, Failed, Outcome, Unusable
 from cutover.flow import Flow
 from cutover.records import FrameRecord, RecordDamaged, RunRecord, decode
 from cutover.wire import End, Piece
-from harness.config import Settings, load
-from harness.services import chosen, dialect, flow_of
+from harness.config import Settings
+from harness.services import dialect, flow_of
 from router.captures import Store
 from router.captures.reader import file_lines
 from router.services import ServiceFlow
@@ -75,47 +74,18 @@ class Comparison:
         return found
 
 
-def diff(
-    captures: Sequence[str],
-    out: Path,
-    tell: Callable[[str], object],
-    *,
-    config: Path | None = None,
-    flows: Sequence[str] = (),
-    since: int = 0,
-    until: int = 1 << 62,
-    rules: Path | None = None,
-    waivers: Path = Path("waivers.toml"),
-    aa: bool = False,
-    against: Path | None = None,
-    dialects: Sequence[str] = (),
-    processes: int = 1,
-    scheduler: str = "",
-) -> int:
-    """Compare, write the report's files into a folder, and return the exit status.
-
-    With `dialects`, one for both or one for each, `captures` are two folders of recorded streams.
-    Raises `CutoverError` for what cannot be meant, and `OSError`.
-    """
-    accepted = read_waivers(waivers)
-    known = NONE if rules is None else read_rules(rules.read_text("utf-8", "replace"))
-    older = None if against is None else read_report(against)
-    if dialects:
-        rows, read = compare_recordings(captures, dialects, known)
-    else:
-        settings = load(config)
-        named = chosen(flows, list(settings.flows)) if flows else ()
-        job = Comparison(captures, settings, named, known, aa)
-        with workers(processes, scheduler) as mapped:
-            rows, read = compare_captures(job, since, until, mapped)
-    now = time.time()
+def report_on(
+    rows: Rows, read: Read, waivers: Mapping[str, Waiver], older: Report | None, out: Path
+) -> tuple[int, str]:
+    """Write the report's files into a folder; return the exit status, and a summary in lines."""
+    now = datetime.now(UTC)
     report = make_report(
         rows.pairs,
         rows.exchanges,
         read,
-        made_at=round(now * 1e6),
-        today=datetime.fromtimestamp(now, UTC).date(),
-        waivers=accepted,
+        made_at=round(now.timestamp() * 1e6),
+        today=now.date(),
+        waivers=waivers,
         exemplars=rows.exemplars,
     )
     report = report if older is None else compared_with(report, older)
@@ -123,8 +93,7 @@ def diff(
     for name, content in files(report).items():
         (out / name).write_bytes(content)
     *lines, follows = summary(report).splitlines()
-    tell("\n".join([*lines, f"{out / 'report.html'}", follows]))
-    return report.verdict.status
+    return report.verdict.status, "\n".join([*lines, f"{out / 'report.html'}", follows])
 
 
 def compare_captures(job: Comparison, since: int, until: int, mapped: Map) -> tuple[Rows, Read]:
