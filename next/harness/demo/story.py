@@ -200,19 +200,18 @@ async def _load(demo: Demo) -> None:
     await demo.ready()
     await demo.change("chat", enable_langgraph=True, langgraph_percent=0.0)
     sizes = ("--users", "5", "--pace", "0.5", "--seconds", "5", "--pairs", "1")
-    *_, verdict, reason, _page, _next = await demo.run(
-        "load", "--flow", "chat", *sizes, ends={0, 3}
-    )
+    await demo.run("load", "--flow", "chat", *sizes, ends={0, 3})
     report = json.loads((demo.folder / "load-test" / "load.json").read_bytes())
     for one in report["stacks"]:
         figures = {(row["metric"], row["quantile"]): row["value"] for row in one["figures"]}
-        demo.check(figures, f"{one['stack']} has no figures")
         parts = [
             f"{metric} P50 {figures[metric, 0.5]:.0f} ms, P95 {figures[metric, 0.95]:.0f} ms"
             for metric in ("TTFT", "E2E")
+            if figures
         ]
-        demo.show(f"{one['stack']}: {one['requests']} requests; {'; '.join(parts)}")
-    demo.show(f"{verdict}: {reason} A real test has longer ones: `cutover load --flow chat`")
+        demo.show(f"{one['stack']}: {one['requests']} sound requests; {'; '.join(parts)}")
+    demo.show(f"{report['verdict']}: {' '.join(report['reasons'])}")
+    demo.show("that is one short pair; a real test has five: cutover load --flow chat")
 
 
 def _files(demo: Demo) -> set[str]:

@@ -110,7 +110,8 @@ def test_each_act_shows_what_the_run_produced(tmp_path: Path) -> None:
         line = next(it for it in load.splitlines() if it.strip().startswith(f"{one['stack']}: "))
         assert list(map(int, re.findall(r"(\d+) ms", line))) == list(map(round, values))
     page = (folder / "load-test" / "load.html").read_text("utf-8")
-    assert page.count("<br>P95") == 2
+    figures = measured["stacks"][-1]["figures"]  # none where the machine was too busy to measure
+    assert page.count("<br>P95") == (2 if figures else 0)
 
     assert compare.count("\n    next: ") == 2  # replay, diff
     assert gate.count("\n    next: ") == 2  # gate, rollback
