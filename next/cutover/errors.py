@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -76,51 +75,63 @@ class GrammarViolated(CutoverError):
 
 
 class Control(CutoverError):
-    """The tape stops a run. What the stack does with the exception does not matter: see `Run`."""
+    """The tape stops a run. What the stack does with the exception does not matter: see `Run`.
+
+    `subject` is what it is about: a run, a question or an effect.
+    """
+
+    code: ClassVar[str]
+    sentence: ClassVar[str]
+
+    def __init__(self, subject: str = "", hint: str = "") -> None:
+        super().__init__(self.sentence.format(subject) + hint)
+        self.subject = subject
 
 
 class Fenced(Control):
     """A run whose place another one has taken made a call."""
 
-    def __init__(self, run: str) -> None:
-        super().__init__(f"run {run!r} is fenced: its calls are no longer performed")
+    code = "fenced"
+    sentence = "run {!r} is fenced: its calls are no longer performed"
 
 
 class TapeMiss(Control):
     """A run that plays made a call that is not on the tape; names the nearest that are."""
 
+    code = "tape_miss"
+    sentence = "no call {!r} on the tape"
+
     def __init__(self, wanted: str, nearest: tuple[str, ...] = ()) -> None:
         hint = "; on the tape are " + ", ".join(map(repr, nearest)) if nearest else ""
-        super().__init__(f"no call {wanted!r} on the tape{hint}")
+        super().__init__(wanted, hint)
 
 
 class TapeOverflowed(Control):
     """A run needs a tape that was not kept, since it outgrew its limit."""
 
-    def __init__(self) -> None:
-        super().__init__("the tape outgrew its limit, and holds no longer what was on it")
+    code = "tape_overflowed"
+    sentence = "the tape outgrew its limit, and holds no longer what was on it"
 
 
 class Paused(Control):
-    """An effect has no answer yet: the exchange pauses until `question` is answered."""
+    """An effect has no answer yet: the exchange pauses until the question is answered."""
 
-    def __init__(self, question: str) -> None:
-        super().__init__(f"waiting for the answer to {question!r}")
-        self.question = question
+    code = "paused"
+    sentence = "waiting for the answer to {!r}"
 
 
 class WriteDiffers(Control):
     """A successor words a write otherwise than its predecessor, which may have performed it."""
 
-    def __init__(self, effect: str) -> None:
-        super().__init__(f"{effect!r} is on the tape with other arguments: not performed again")
+    code = "write_differs"
+    sentence = "{!r} is on the tape with other arguments: not performed again"
 
 
 class ResumeMismatch(Control):
     """A resumed run asks, before the answer, for what the paused run did not ask."""
 
-    def __init__(self, wanted: str) -> None:
-        super().__init__(f"the paused run made no call {wanted!r}: the stored tape does not fit")
+    code = "resume_mismatch"
+    sentence = "the paused run made no call {!r}: the stored tape does not fit"
 
 
 class PlayedOutside(CutoverError):
@@ -168,13 +179,27 @@ class Left(msgspec.Struct, frozen=True, tag="left"):
 
 Outcome = Completed | Refusal | Pause | Failed | Left
 
-_TIMEOUTS = frozenset({"APITimeoutError", "ReadTimeout", "ConnectTimeout", "PoolTimeout"})
-_CONNECTIONS = frozenset(
-    {"APIConnectionError", "APIResponseValidationError", "ConnectError", "ReadError"}
-    | {"RemoteProtocolError", "WriteError", "TransportError", "ConnectionError"}
-)
-_TOO_MANY = 429
-_STACKS_OWN = frozenset({400, 404, 409, 413, 422})
+_BY_STATUS: dict[int, tuple[str, Blame]] = {
+    **dict.fromkeys((400, 404, 409, 413, 422), ("model_bad_request", "stack")),
+    **dict.fromkeys((401, 403), ("model_auth", "configuration")),
+    429: ("model_rate_limited", "world"),
+}
+"""Code and blame of a provider's answer; what it answers otherwise is its own fault."""
+_BY_NAME = {
+    "APITimeoutError": "model_timeout",
+    "ReadTimeout": "model_timeout",
+    "ConnectTimeout": "model_timeout",
+    "PoolTimeout": "model_timeout",
+    "APIConnectionError": "model_unavailable",
+    "APIResponseValidationError": "model_unavailable",
+    "ConnectError": "model_unavailable",
+    "ConnectionError": "model_unavailable",
+    "ReadError": "model_unavailable",
+    "RemoteProtocolError": "model_unavailable",
+    "TransportError": "model_unavailable",
+    "WriteError": "model_unavailable",
+    "APIError": "model_error",  # an error event within a stream that began with 200
+}
 
 
 def outcome_of(error: BaseException) -> Outcome:
@@ -188,11 +213,9 @@ def outcome_of(error: BaseException) -> Outcome:
             case Refused():
                 return Refusal(cause.status, cause.code, cause.detail)
             case Paused():
-                return Pause(cause.question)
+                return Pause(cause.subject)
             case Control():
-                return Failed(
-                    re.sub(r"(?<!^)(?=[A-Z])", "_", type(cause).__name__).lower(), detail=str(cause)
-                )
+                return Failed(cause.code, detail=str(cause))
             case GrammarViolated():
                 return Failed("grammar", detail=str(cause))
             case StackFailed():
@@ -206,22 +229,11 @@ def outcome_of(error: BaseException) -> Outcome:
 
 
 def _of_provider(error: BaseException) -> Failed | None:
-    status = getattr(error, "status_code", None)
-    name, detail = type(error).__name__, f"{type(error).__name__}: {error}"
+    name, status = type(error).__name__, getattr(error, "status_code", None)
     if isinstance(status, int):
-        if status in {401, 403}:
-            return Failed("model_auth", "configuration", detail)
-        if status in _STACKS_OWN:
-            return Failed("model_bad_request", "stack", detail)
-        code = "model_rate_limited" if status == _TOO_MANY else "model_unavailable"
-        return Failed(code, "world", detail)
-    if name in _TIMEOUTS:
-        return Failed("model_timeout", "world", detail)
-    if name in _CONNECTIONS:
-        return Failed("model_unavailable", "world", detail)
-    if name == "APIError":  # an error event within a stream that began with 200
-        return Failed("model_error", "world", detail)
-    return None
+        code, blame = _BY_STATUS.get(status, ("model_unavailable", "world"))
+        return Failed(code, blame, f"{name}: {error}")
+    return Failed(_BY_NAME[name], "world", f"{name}: {error}") if name in _BY_NAME else None
 
 
 def _chain(error: BaseException) -> list[BaseException]:

@@ -48,6 +48,10 @@ class Step:
     least: int = 1
     most: int | None = 1
 
+    def takes(self, count: int) -> bool:
+        """Whether another event may stand here behind `count`."""
+        return self.most is None or count < self.most
+
 
 def one(*names: str) -> Step:
     """Exactly one event, of one of these names."""
@@ -69,55 +73,49 @@ class Grammar:
     """The allowed order of events."""
 
     steps: tuple[Step, ...]
-    terminal: frozenset[str] = field(init=False, repr=False, compare=False)
-    """Events that end a stream."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "terminal", self.steps[-1].names)
+    @property
+    def terminal(self) -> frozenset[str]:
+        """Events that end a stream."""
+        return self.steps[-1].names
 
 
-@dataclass(slots=True, eq=False)
 class GrammarCheck:
     """Walks along a grammar, event by event."""
 
-    _grammar: Grammar
-    _position: int = 0
-    _count: int = 0
+    def __init__(self, grammar: Grammar) -> None:
+        self._steps, self._position, self._count = grammar.steps, 0, 0
 
     def event(self, name: str) -> None:
         """Accept one event; raises `GrammarViolated` when it may not stand here."""
-        position, count = self._position, self._count
-        steps = self._grammar.steps
-        while position < len(steps):
-            step = steps[position]
-            if name in step.names and (step.most is None or count < step.most):
+        for position, step, count in self._within_reach():
+            if name in step.names and step.takes(count):
                 self._position, self._count = position, count + 1
                 return
-            if count < step.least:
-                break
-            position, count = position + 1, 0
         raise GrammarViolated(name, self.expected)
 
     @property
     def expected(self) -> tuple[str, ...]:
         """What may come next; empty when the stream is complete."""
-        names: list[str] = []
-        count = self._count
-        for step in self._grammar.steps[self._position :]:
-            if step.most is None or count < step.most:
-                names.extend(sorted(step.names))
-            if count < step.least:
-                break
-            count = 0
-        return tuple(names)
+        steps = ((self._steps[position], count) for position, count in self._within_reach())
+        return tuple(
+            name for step, count in steps if step.takes(count) for name in sorted(step.names)
+        )
 
     @property
     def complete(self) -> bool:
         """Whether the stream may end here."""
-        rest = self._grammar.steps[self._position :]
-        return bool(rest) and all(
-            (self._count if i == 0 else 0) >= step.least for i, step in enumerate(rest)
-        )
+        *_, (position, step, count) = self._within_reach()
+        return position == len(self._steps) - 1 and count >= step.least
+
+    def _within_reach(self) -> Iterator[tuple[int, Step, int]]:
+        """Yield the steps where the next event may stand, and how many stand there already."""
+        count = self._count
+        for position, step in enumerate(self._steps[self._position :], self._position):
+            yield position, step, count
+            if count < step.least:
+                return
+            count = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,16 +25,7 @@ from typing import Any, TypeVar
 import httpx
 import msgspec
 
-from cutover.errors import (
-    Control,
-    EffectFailed,
-    Fenced,
-    Paused,
-    ResumeMismatch,
-    TapeMiss,
-    TapeOverflowed,
-    WriteDiffers,
-)
+from cutover.errors import Control, EffectFailed, Fenced
 from cutover.tape.entry import Call, Entry, Fault, Item
 from cutover.tape.exchange import Exchange, current
 from cutover.tape.portal import Inside
@@ -129,14 +120,7 @@ def unpack(items: Iterable[msgspec.Raw], *, raw: bool) -> list[bytes]:
     return [bytes(item) for item in items]
 
 
-_CONTROLS: dict[str, Callable[[str], Control]] = {
-    "fenced": Fenced,
-    "tape_miss": TapeMiss,
-    "tape_overflowed": lambda _: TapeOverflowed(),
-    "paused": Paused,
-    "write_differs": WriteDiffers,
-    "resume_mismatch": ResumeMismatch,
-}
+_CONTROLS = {kind.code: kind for kind in Control.__subclasses__()}
 
 
 # A run of the router, in the service.

@@ -269,7 +269,7 @@ class Run:
     def stopped(self, control: Control) -> Control:
         """Record a control exception as the end of this run, and return it."""
         if isinstance(control, Paused) and self.policy == "live":
-            self.exchange.question = control.question
+            self.exchange.question = control.subject
         self.end(outcome_of(control))
         self._refuse()
         return control

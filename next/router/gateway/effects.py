@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from cutover.errors import Control, Failed, Fenced, Pause, outcome_of
+from cutover.errors import Control, Fenced
 from cutover.tape import OUTCOME_UNKNOWN, Call, Entry, Fault, Run
 from cutover.tape.portal import obtain
 from cutover.tape.remote import CallAnswer, CallQuestion, CallReport, pack, unpack
@@ -85,7 +85,7 @@ class Effects:
             except CallFailed as failed:
                 items, fault = [item for _, item in entry.items], failed.fault
         except Control as control:
-            return _refusal(run, call, control)
+            return CallAnswer(refused=control.code, subject=control.subject)
         return CallAnswer(pack(items, raw=question.raw), fault)
 
     def _lend(self, run: Run, lent: _Lent) -> int:
@@ -128,17 +128,3 @@ async def _watch(run: Run, entry: Entry) -> None:
         run.waiting -= 1
     if entry.end == "open":
         run.exchange.withdraw(entry, Fenced(run.stack))
-
-
-def _refusal(run: Run, call: Call, control: Control) -> CallAnswer:
-    """Return why a run is stopped, which has recorded it."""
-    match outcome_of(control):
-        case Pause(question):
-            return CallAnswer(refused="paused", subject=question)
-        case Failed("fenced" as code):
-            return CallAnswer(refused=code, subject=run.stack)
-        case Failed(code):
-            return CallAnswer(refused=code, subject=call.name)
-        case other:
-            message = f"{control!r} ends a run as {other!r}"
-            raise AssertionError(message)

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from cutover.errors import Control, CutoverError, Paused, outcome_of
+from cutover.errors import Control, CutoverError
 from router.edge import CONTENT_TYPE, problem
 
 Form = Literal["openai", "anthropic", "problem"]
@@ -81,8 +81,8 @@ def for_model(path: str) -> bool:
 
 def of_control(control: Control) -> CallRefused:
     """Return how a call is refused whose run was stopped: 410, which no client tries again."""
-    code = "paused" if isinstance(control, Paused) else getattr(outcome_of(control), "code", "")
-    return CallRefused(_RUN_OVER, code, _CONTROLS.get(code, "the run of this call was stopped"))
+    detail = _CONTROLS.get(control.code, "the run of this call was stopped")
+    return CallRefused(_RUN_OVER, control.code, detail)
 
 
 def of_fault(kind: str, *, played: bool = False) -> CallRefused:
