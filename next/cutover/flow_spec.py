@@ -97,10 +97,8 @@ class GrammarCheck:
     @property
     def expected(self) -> tuple[str, ...]:
         """What may come next; empty when the stream is complete."""
-        steps = ((self._steps[position], count) for position, count in self._within_reach())
-        return tuple(
-            name for step, count in steps if step.takes(count) for name in sorted(step.names)
-        )
+        reach = [step.names for _, step, count in self._within_reach() if step.takes(count)]
+        return tuple(name for names in reach for name in sorted(names))
 
     @property
     def complete(self) -> bool:

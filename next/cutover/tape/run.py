@@ -266,6 +266,10 @@ class Run:
         self.plays.append(Play(call, how, entry))
         self.on_call()
 
+    def played(self, call: Call) -> bool:
+        """Whether the tape has answered a call of this run."""
+        return not any(play.call is call and play.how == "live" for play in self.plays)
+
     def stopped(self, control: Control) -> Control:
         """Record a control exception as the end of this run, and return it."""
         if isinstance(control, Paused) and self.policy == "live":

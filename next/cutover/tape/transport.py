@@ -6,11 +6,12 @@ import asyncio
 import codecs
 import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from email.utils import mktime_tz, parsedate_tz
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -39,38 +40,17 @@ _RETRIED = frozenset({408, 409, 429, *range(500, 600)})
 
 if TYPE_CHECKING or find_spec("httpx2"):
     import httpx2
-
-    class _Transport(
-        httpx.AsyncBaseTransport,
-        httpx.BaseTransport,
-        httpx2.AsyncBaseTransport,
-        httpx2.BaseTransport,
-    ):
-        """A transport of every kind of client."""
-
-        async def handle_async_request(self, request: Any) -> Any:
-            """Answer a request of either library."""
-            raise NotImplementedError
-
-        def handle_request(self, request: Any) -> Any:
-            """Answer a request of either library."""
-            raise NotImplementedError
-
-    class _Stream(
-        httpx.AsyncByteStream, httpx.SyncByteStream, httpx2.AsyncByteStream, httpx2.SyncByteStream
-    ):
-        """A body of every kind of response."""
-
 else:
-
-    class _Transport(httpx.AsyncBaseTransport, httpx.BaseTransport):
-        """A transport of both kinds of client."""
-
-    class _Stream(httpx.AsyncByteStream, httpx.SyncByteStream):
-        """A body of both kinds of response."""
+    _BASES = ("AsyncBaseTransport", "BaseTransport", "AsyncByteStream", "SyncByteStream")
+    httpx2 = SimpleNamespace(**{name: type(name, (), {}) for name in _BASES})
 
 
-class TapeTransport(_Transport):
+class TapeTransport(
+    httpx.AsyncBaseTransport,
+    httpx.BaseTransport,
+    httpx2.AsyncBaseTransport,
+    httpx2.BaseTransport,
+):
     """A transport for clients of httpx and httpx2, blocking or not, as SDKs of models take them.
 
         AsyncOpenAI(http_client=httpx2.AsyncClient(transport=TapeTransport()))
@@ -94,50 +74,30 @@ class TapeTransport(_Transport):
 
     async def handle_async_request(self, request: Any) -> Any:
         """Answer a request of an asynchronous client."""
-        if current_run() is None and not playing:
-            return await self._pool(request).handle_async_request(request)
-        await request.aread()
-        call = _call(request)
-        if (run := run_for(call.name, writes=call.writes)) is None:
-            return await self._pool(request).handle_async_request(request)
-        if call.model and isinstance(run, RemoteRun):
-            return await self._own_pool(request).handle_async_request(run.rerouted(request))
-        performed: list[bool] = []
-
-        def perform() -> AsyncIterator[Item]:
-            performed.append(True)
-            return self._send(request)
-
-        items = run.call(call, perform)
-        try:
-            head = await anext(items)
-        except CallFailed as failed:
-            raise _error(request, failed) from failed.error
-        return _response(run, request, head, _Body(request, items), played=not performed)
+        if _may_be_taped():
+            await request.aread()
+            call = _call(request)
+            if (run := run_for(call.name, writes=call.writes)) is not None:
+                if call.model and isinstance(run, RemoteRun):
+                    return await self._own_pool(request).handle_async_request(run.rerouted(request))
+                items = run.call(call, partial(self._send, request))
+                with _errors_of(request):
+                    return _response(run, call, request, await anext(items), items)
+        return await self._pool(request).handle_async_request(request)
 
     def handle_request(self, request: Any) -> Any:
         """Answer a request of a blocking client."""
-        if current_run() is None and not playing:
-            return self._pool(request, blocking=True).handle_request(request)
-        request.read()
-        call = _call(request)
-        if (run := run_for(call.name, writes=call.writes)) is None:
-            return self._pool(request, blocking=True).handle_request(request)
-        if call.model and isinstance(run, RemoteRun):
-            pool = self._own_pool(request, blocking=True)
-            return pool.handle_request(run.rerouted(request))
-        performed: list[bool] = []
-
-        def perform() -> Iterator[Item]:
-            performed.append(True)
-            return self._send_blocking(request)
-
-        items = call_blocking(run, call, perform)
-        try:
-            head = next(items)
-        except CallFailed as failed:
-            raise _error(request, failed) from failed.error
-        return _response(run, request, head, _BlockingBody(request, items), played=not performed)
+        if _may_be_taped():
+            request.read()
+            call = _call(request)
+            if (run := run_for(call.name, writes=call.writes)) is not None:
+                if call.model and isinstance(run, RemoteRun):
+                    pool = self._own_pool(request, blocking=True)
+                    return pool.handle_request(run.rerouted(request))
+                items = call_blocking(run, call, partial(self._send_blocking, request))
+                with _errors_of(request):
+                    return _response(run, call, request, next(items), items)
+        return self._pool(request, blocking=True).handle_request(request)
 
     async def aclose(self) -> None:
         """Close the connections of this event loop."""
@@ -172,7 +132,7 @@ class TapeTransport(_Transport):
         response = await self._pool(request).handle_async_request(request)
         response.request = request
         try:
-            yield _head(response)
+            yield head_item(response.status_code, response.headers.raw)
             body = BodySplitter(response.headers.get("content-type", ""))
             async for piece in response.aiter_bytes():  # decoded, where it is encoded all the same
                 for item in body.feed(piece):
@@ -186,43 +146,39 @@ class TapeTransport(_Transport):
         request.headers["accept-encoding"] = "identity"
         with closing(self._pool(request, blocking=True).handle_request(request)) as response:
             response.request = request
-            yield _head(response)
+            yield head_item(response.status_code, response.headers.raw)
             body = BodySplitter(response.headers.get("content-type", ""))
             for piece in response.iter_bytes():
                 yield from body.feed(piece)
             yield from body.flush()
 
 
-class _Body(_Stream):
-    def __init__(self, request: Any, items: AsyncGenerator[Item, None]) -> None:
+class _Body(
+    httpx.AsyncByteStream, httpx.SyncByteStream, httpx2.AsyncByteStream, httpx2.SyncByteStream
+):
+    """The body of an answer: the items behind its head."""
+
+    def __init__(self, request: Any, items: Any) -> None:
         self._request, self._items = request, items
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        try:
+        with _errors_of(self._request):
             async for item in self._items:
-                if isinstance(item, bytes):
-                    yield item
-        except CallFailed as failed:
-            raise _error(self._request, failed) from failed.error
+                yield item
+
+    def __iter__(self) -> Iterator[bytes]:
+        with _errors_of(self._request):
+            yield from self._items
 
     async def aclose(self) -> None:
         await self._items.aclose()
 
-
-class _BlockingBody(_Stream):
-    def __init__(self, request: Any, items: Generator[Item, None, None]) -> None:
-        self._request, self._items = request, items
-
-    def __iter__(self) -> Iterator[bytes]:
-        try:
-            for item in self._items:
-                if isinstance(item, bytes):
-                    yield item
-        except CallFailed as failed:
-            raise _error(self._request, failed) from failed.error
-
     def close(self) -> None:
         self._items.close()
+
+
+def _may_be_taped() -> bool:
+    return current_run() is not None or bool(playing)
 
 
 def _call(request: Any) -> Call:
@@ -246,25 +202,25 @@ def _settings(library: Any) -> dict[str, Any]:
     return {"limits": limits, "verify": library.create_ssl_context()}
 
 
-def _head(response: Any) -> bytes:
-    return head_item(response.status_code, response.headers.raw)
-
-
-def _response(run: Run, request: Any, item: Item, stream: _Stream, *, played: bool) -> Any:
-    head = read_head(run, item, played=played)
+def _response(run: Run, call: Call, request: Any, first: Item, items: Any) -> Any:
+    head = read_head(run, call, first)
     raw = [(name.encode(), value.encode("latin-1")) for name, value in head.headers]
-    return _library(request).Response(head.status, headers=raw, stream=stream, request=request)
+    body = _Body(request, items)
+    return _library(request).Response(head.status, headers=raw, stream=body, request=request)
 
 
-def _error(request: Any, failed: CallFailed) -> Exception:
-    """Return what a transport raised, as the reading client's library raises it."""
-    library = _library(request)
-    names = {"TimeoutError": "ReadTimeout", "Cut": "ReadError", "NotStored": "ReadError"}
-    kind = getattr(library, names.get(failed.fault.kind, failed.fault.kind), None)
-    if not (isinstance(kind, type) and issubclass(kind, library.RequestError)):
-        kind = library.TransportError
-    error: Exception = kind(failed.fault.message, request=request)
-    return error
+@contextmanager
+def _errors_of(request: Any) -> Iterator[None]:
+    """Raise what a transport has raised as the library of the reading client raises it."""
+    try:
+        yield
+    except CallFailed as failed:
+        library = _library(request)
+        names = {"TimeoutError": "ReadTimeout", "Cut": "ReadError", "NotStored": "ReadError"}
+        kind = getattr(library, names.get(failed.fault.kind, failed.fault.kind), None)
+        if not (isinstance(kind, type) and issubclass(kind, library.RequestError)):
+            kind = library.TransportError
+        raise kind(failed.fault.message, request=request) from failed.error
 
 
 # An HTTP request on the tape: its call, and the head and the items of its answer.
@@ -292,13 +248,13 @@ def head_item(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     return msgspec.json.encode(HttpHead(status, kept))
 
 
-def read_head(run: Run, item: object, *, played: bool) -> HttpHead:
-    """Return the head of an answer for the reader `run`; `played`: another run was waited for.
+def read_head(run: Run, call: Call, item: Any) -> HttpHead:
+    """Return the head of the answer to a call of `run`.
 
     A provider that tells a client to wait keeps its run from being called stalled. What is played
     says that no wait is due: the back-off was slept when it was live.
     """
-    head = msgspec.json.decode(item if isinstance(item, bytes) else b"", type=HttpHead)
+    head, played = msgspec.json.decode(item, type=HttpHead), run.played(call)
     if not played and head.status in _RETRIED:
         until = run.exchange.loop.time() + min(_wait(dict(head.headers)), MOST_WAIT_SECONDS)
         run.not_before = max(run.not_before, until)

@@ -180,21 +180,19 @@ class Gateway:
                 run.exchange.off_tape[call.name] += 1
                 self._off_tape("run_over", arrived)
                 run = None
-        performed: list[bool] = []
 
         def perform() -> AsyncGenerator[Item, None]:
-            performed.append(True)
             return fetch(self.session, request, pieces=run is None)
 
         items = run.call(call, perform) if run is not None and call is not None else perform()
         async with aclosing(items):
             try:
                 first = await anext(items)
-                played = not performed
-                head = _head(first) if run is None else read_head(run, first, played=played)
+                head = read_head(run, call, first) if run and call else _head(first)
                 whole = await _joined(items) if _is_whole(head) else None
             except (Control, CallFailed, httpx.TransportError) as error:
-                raise _refusal(error, played=not performed) from error
+                played = bool(run and call and run.played(call))
+                raise _refusal(error, played=played) from error
             if whole is not None:
                 await respond(send, head.status, whole, head.headers)
             else:
