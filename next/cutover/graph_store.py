@@ -51,7 +51,8 @@ def _operation(
         return _stored(result)
 
     taped = effect(name, writes=writes, ignore=("store", "refresh_ttl"))
-    names = ("store", *kind._fields)
+    # The tape has a namespace under one name, whatever the operation calls it.
+    names = ("store", *(one.removesuffix("_prefix") for one in kind._fields))
     signature = Signature([Parameter(one, Parameter.POSITIONAL_OR_KEYWORD) for one in names])
     function: Any
     for function in (awaited, blocking):
