@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
@@ -103,17 +104,16 @@ class EventRule(_Table, frozen=True, kw_only=True):
 
     def paths(self, dialect: Dialect) -> Paths:
         """Return all paths that are looked for in such an event."""
-        texts = (path for one in self.texts for path in (*listed(one.path), *listed(one.by)))
+        texts = [path for one in self.texts for path in listed(one.path)]
+        by = [path for one in self.texts for path in listed(one.by) if path != "*"]
         ids = [path for paths in dialect.ids.values() for path in paths]
-        own = (*self.counts, *self.needs, *self.omit, *self.foreign, *self.foreign.values())
-        calls = (call.at for call in self.calls if call.at)
-        name = (dialect.names.path,) if dialect.names.path else ()
-        shared = (*dialect.omit, *dialect.end.finish, *dialect.failure.at)
-        every = (*texts, *ids, *own, *calls, *name, *shared)
-        dropped = {*dialect.omit, *self.omit, *name}
+        telling = {*texts, *(one.at for one in self.calls), *dialect.end.finish}
+        dropped = {*dialect.omit, *self.omit, dialect.names.path}
         if self.piece:
-            dropped.update(*(listed(one.by) for one in self.texts), *dialect.ids.values())
-        return Paths((path for path in every if path != "*"), frozenset(dropped))
+            dropped.update(by, ids)
+        checked = (*self.counts, *self.needs, *self.foreign, *self.foreign.values())
+        every = (*telling, *dropped, *by, *ids, *checked, *dialect.failure.at)
+        return Paths(every, frozenset(dropped), frozenset(telling))
 
     @property
     def piece(self) -> bool:
@@ -174,6 +174,11 @@ class Dialect(_Table, frozen=True, kw_only=True, eq=False):
     failure: Reports = Reports()
     omit: Places = ()
 
+    @property
+    def finishes(self) -> bool:
+        """Whether an answer has a finish, which its end alone does not replace."""
+        return bool(self.end.finish) or any(rule.says == "finish" for rule in self.events)
+
 
 @lru_cache(maxsize=4096)
 def rules_of(dialect: Dialect, name: str) -> tuple[tuple[EventRule, Paths], ...]:
@@ -195,36 +200,35 @@ def listed(names: Names) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else names
 
 
+@dataclass(slots=True, eq=False)
 class _Node:
     """A step of some paths; `path` is the one that ends here."""
 
-    __slots__ = ("below", "path")
-
-    def __init__(self) -> None:
-        self.below: dict[Step, _Node] = {}
-        self.path = ""
-
-    def add(self, step: Step) -> _Node:
-        """Return the node of a step from here on; one of any depth leads to itself, too."""
-        node = self.below.setdefault(step, _Node())
-        if step == _ANY_DEPTH:
-            node.below[step] = node
-        return node
+    below: dict[Step, _Node] = field(default_factory=dict)
+    path: str = ""
 
 
 class Paths:
     """Several paths, found in one walk over a payload: its cost does not grow with their number.
 
-    What is at `dropped` ones does not count.
+    What is at `dropped` ones does not count; `telling` ones show that the dialect is the right one.
     """
 
-    def __init__(self, paths: Iterable[str], dropped: frozenset[str] = frozenset()) -> None:
-        self.dropped = dropped
+    def __init__(
+        self,
+        paths: Iterable[str],
+        dropped: frozenset[str] = frozenset(),
+        telling: frozenset[str] = frozenset(),
+    ) -> None:
+        self.dropped, self.telling = dropped, telling
         self._root = _Node()
         for path in paths:
             node = self._root
             for key, index in _STEP.findall(path):
-                node = node.add(key or (_ANY_INDEX if index == "*" else int(index)))
+                step = key or (_ANY_INDEX if index == "*" else int(index))
+                node = node.below.setdefault(step, _Node())
+                if step == _ANY_DEPTH:
+                    node.below[step] = node  # leads to itself, too
             node.path = path
 
     def find(self, payload: Any) -> dict[str, list[Found]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,23 +18,14 @@ _PLAIN: Final = re.compile(rb'[^"\\\x00-\x1f]+')
 class TextCut:
     """A piece of text in an event: where, and what it adds to its channel.
 
-    `tail` is half a character behind it, which the next piece completes; a `repeat` says again
-    what another place of the event says.
+    Several places say it where one repeats the other. `tail` is half a character behind it, which
+    the next piece completes.
     """
 
-    place: Place
+    places: list[Place]
     channel: str
     text: str
     tail: str = ""
-    repeat: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Edits:
-    """Where the texts of an event are, and its ids that the client knows otherwise."""
-
-    cuts: tuple[TextCut, ...] = ()
-    ids: tuple[tuple[Place, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +43,9 @@ class EventPiece:
     @classmethod
     def of(cls, frame: Frame) -> EventPiece | None:
         """Return what the next event is held against; None where it is to be read as a whole."""
-        edits: Edits = frame.source or Edits()
-        if frame.verdict != "content" or frame.rest or len(edits.cuts) != 1:
+        if frame.verdict != "content" or frame.rest or len(frame.source) != 1:
             return None
-        (cut,) = edits.cuts
+        (cut,) = frame.source
         said = b'"' + cut.text.encode("utf-8", "replace") + b'"'
         called = cut.channel.startswith("call ")  # where a call ends, its arguments say
         if cut.tail or not cut.text or called or frame.raw.count(said) != 1:
@@ -74,51 +64,37 @@ class EventPiece:
             return ""
 
 
-@dataclass(slots=True, eq=False)
-class StreamedCall:
-    """A tool call of a stream, the `number`-th from 1; its name as far as it is known."""
-
-    id: Any
-    number: int
-    name: str = ""
-
-
 class Calls:
-    """The tool calls of one stream, told apart as SDKs do: by id, else by index, else by order."""
+    """The tool calls of one stream, told apart as SDKs do: by id, else by index, else by order.
 
-    def __init__(self) -> None:
-        self._all: list[StreamedCall] = []
-        self._by_index: dict[Any, StreamedCall] = {}
+    `texts` are those of the stream, by channel.
+    """
 
-    def of(
-        self, id_: Any, index: Any, name: str, arguments: Callable[[StreamedCall], str]
-    ) -> StreamedCall:
-        """Return the call that a piece belongs to, a new one where it begins one.
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = texts
+        self._ids: list[Any] = []
+        self._by_index: dict[Any, int] = {}
 
-        None stands for an id or an index that the piece lacks; `arguments` returns a call's so far.
-        """
-        call = next((one for one in self._all if id_ is not None and one.id == id_), None)
-        if call is None:
-            call = self._by_index.get(index) if index is not None else None
-            if call is None and index is None and self._all:
-                call = self._all[-1]
-            if call is not None and _begins_anew(call, id_, name, arguments):
-                call = None
-        if call is None:
-            call = StreamedCall(id_, len(self._all) + 1)
-            self._all.append(call)
-        call.id = call.id or id_
+    def number_of(self, id_: Any, index: Any, name: Any) -> int:
+        """Return which call, from 1, a piece belongs to; None is what the piece lacks."""
+        if id_ is not None and id_ in self._ids:
+            number = self._ids.index(id_) + 1
+        else:
+            number = len(self._ids) if index is None else self._by_index.get(index, 0)
+            if not number or self._begins_anew(number, id_, name):
+                self._ids.append(None)
+                number = len(self._ids)
+            self._ids[number - 1] = self._ids[number - 1] or id_
         if index is not None:
-            self._by_index[index] = call
-        return call
+            self._by_index[index] = number
+        return number
 
-
-def _begins_anew(
-    call: StreamedCall, id_: Any, name: str, arguments: Callable[[StreamedCall], str]
-) -> bool:
-    """Whether a piece that would go on with a call begins another one."""
-    if id_ is not None:
-        return call.id is not None
-    if not (name and call.name):
-        return False
-    return name != call.name or decode_or(arguments(call), call) is not call
+    def _begins_anew(self, number: int, id_: Any, name: Any) -> bool:
+        """Whether a piece that would go on with a call begins another one."""
+        if id_ is not None:
+            return self._ids[number - 1] is not None
+        known = self._texts.get(f"call {number} name")
+        if not (name and known):
+            return False
+        arguments = self._texts.get(f"call {number} arguments", "")
+        return name != known or decode_or(arguments, None) is not None

@@ -26,9 +26,7 @@ _SPACE = b" \t\r\n"
 # its LF; a CR behind a CR does not, so that streams which end lines with CR are not held back.
 _BLANK = re.compile(rb"\n(?:\n|\r\n|\r(?=[^\n]))|\r\r")
 _SPAN = 2  # bytes of `_BLANK` that may stand at the end of a buffer without matching
-_LINES = re.compile(rb"(?:[^\r\n]+\n)+\n")  # most blocks; the other patterns find them, more slowly
-_EMPTY = re.compile(rb"\n|\r\n|\r(?=[^\n])")
-_FIRST_EMPTY = re.compile(rb"(?:\xef\xbb\xbf)?(?:\n|\r\n|\r(?=[^\n]))")
+_LINES = re.compile(rb"(?:[^\r\n]+\n)+\n")  # most blocks, found faster
 
 
 class BlockTooLong(CutoverError):
@@ -49,7 +47,6 @@ class Splitter(ABC):
     limit: int = MOST_BLOCK_BYTES
     _buffer: bytearray = field(default_factory=bytearray)
     _seen: int = 0
-    _first: bool = True
     _over: bool = False
 
     def feed(self, piece: bytes) -> list[bytes]:
@@ -66,7 +63,7 @@ class Splitter(ABC):
                 self._over = True
                 break
             blocks.append(bytes(memoryview(buffer)[start:end]))
-            start, self._seen, self._first = end, end, False
+            start = self._seen = end
         del buffer[:start]
         self._seen = max(0, len(buffer) - _SPAN)
         self._over = self._over or len(buffer) > self.limit
@@ -91,16 +88,14 @@ class Splitter(ABC):
 class SseSplitter(Splitter):
     """Splits into lines up to and with the blank line that ends them.
 
-    A block holds one event at most; one of comments, or a blank line of its own, holds none. A byte
-    order mark stays in the first block.
+    A block holds one event at most; one of comments holds none. A byte order mark stays in the
+    first block.
     """
 
     def _end(self, start: int) -> int | None:
-        fresh = self._seen == start and not self._first
-        if fresh and (whole := _LINES.match(self._buffer, start)) is not None:
-            return whole.end()
-        empty = (_FIRST_EMPTY if self._first else _EMPTY).match(self._buffer, start)
-        found = empty or _BLANK.search(self._buffer, max(start, self._seen))
+        fresh = self._seen == start  # else it would be read anew with each piece of a long block
+        found = fresh and _LINES.match(self._buffer, start)
+        found = found or _BLANK.search(self._buffer, max(start, self._seen))
         return found.end() if found else None
 
 

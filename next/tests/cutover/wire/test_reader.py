@@ -226,13 +226,13 @@ def halves(dialect: str, one: Frame) -> Iterable[bytes]:
             if b"\ndata: " not in one.raw
             else one.raw.split(b"\ndata: ")[1]
         )
-        for cut in reading.source.cuts if reading.source else ():
+        for cut in reading.source or ():
             if cut.channel.endswith(" name"):
                 continue  # comes whole
             holder = data
-            for step in cut.place[:-1]:
+            for step in cut.places[0][:-1]:
                 holder = holder[step]
-            holder[cut.place[-1]] = cut.text[:length]
+            holder[cut.places[0][-1]] = cut.text[:length]
         head = one.raw.split(b"data: ")[0] if one.raw.startswith(b"event:") else b""
         text = json.dumps(data)
         yield f"{text}\n".encode() if dialect == "ndjson" else head + f"data: {text}\n\n".encode()
