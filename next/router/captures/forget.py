@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import unquote
 
 from cutover.records import RecordDamaged, RunRecord, decode
 from router.captures.reader import file_lines
 from router.captures.redaction import Redactor
 from router.captures.store import Store
-from router.captures.texts import StoredText
 
 
 @dataclass(slots=True)
@@ -43,40 +44,34 @@ def forget(
     lie: have writers write first. A file that is torn is left and named: what of it can be read,
     can be deleted with it alone.
     """
-    done, wanted = Removed(), dict[str, _Wanted]()
+    done = Removed()
     if not dry_run:
-        store.remove_unfinished()
+        store.sweep()
     for name in store.names():
         flow = name.removeprefix("flow=").partition("/")[0]
-        if flow not in wanted:
-            of_flow = {one for where, one in conversations if where == flow}
-            wanted[flow] = _Wanted({*users, *of_flow}, redactor)
+        wanted = _Wanted(
+            {*users, *(one for where, one in conversations if where == flow)}, redactor
+        )
         damage: Counter[str] = Counter()
-        lines = list(file_lines(store, name, damage))
-        exchanges = [wanted[flow].exchange(line) for line in lines]
-        kept = [line for line, found in zip(lines, exchanges, strict=True) if found is None]
-        if len(kept) < len(lines) and not damage and not dry_run:
-            _rewrite(store, name, kept, damage)
+        lines = [(line, wanted.exchange(line)) for line in file_lines(store, name, damage)]
+        kept = [line for line, exchange in lines if exchange is None]
+        try:
+            if len(kept) < len(lines) and not damage and not dry_run:
+                store.replace(name, kept)
+        except OSError:
+            damage["not_written"] += 1
         if damage:
             done.left.append(name)
         elif len(kept) < len(lines):
             done.lines += len(lines) - len(kept)
             done.files += 1
-            done.exchanges |= {found for found in exchanges if found}
+            done.exchanges |= {exchange for _, exchange in lines if exchange}
     return done
 
 
-def _rewrite(store: Store, name: str, lines: list[bytes], damage: Counter[str]) -> None:
-    try:
-        if lines:
-            store.put(name, b"\n".join(lines) + b"\n")
-        else:
-            store.remove(name)
-    except OSError:
-        damage["not_written"] += 1
-
-
 class _Wanted:
+    """Ids, as they stand in captures."""
+
     def __init__(self, ids: Collection[str], redactor: Redactor | None) -> None:
         self._values = set(ids)
         self._ends: tuple[str, ...] = ()
@@ -89,16 +84,37 @@ class _Wanted:
 
     def exchange(self, line: bytes) -> str | None:
         """Return the exchange of a line that holds an id; None where it holds none."""
-        if self._plain and not any(mark in line for mark in self._marks):
+        marked = any(mark in line for mark in self._marks)
+        if self._plain and not marked:
             return None
         try:
             record = decode(line, RunRecord)
         except RecordDamaged:
-            return "" if any(mark in line for mark in self._marks) else None
+            return "" if marked else None
         asked = [entry.canonical for entry in record.tape.entries] if record.tape else []
         asked += [play.canonical for play in record.plays if play.canonical]
-        values = {
-            spot.text for text in (record.request, *asked) for spot in StoredText(text).spots
-        } | set(re.split(r"[/?&=]", unquote(record.path)))
-        known = values & self._values or any(one.endswith(self._ends) for one in values)
-        return record.exchange if known else None
+        for text in (record.path, record.request, *asked):
+            for one in _values(text):
+                if one in self._values or one.endswith(self._ends):
+                    return record.exchange
+        return None
+
+
+def _values(value: Any) -> Iterator[str]:
+    """Yield the whole values in a text: in JSON, also within a string, an address or a form."""
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, list):
+        for one in value:
+            yield from _values(one)
+    elif not isinstance(value, str):
+        yield str(value)
+    elif value.startswith(("{", "[", '"')):
+        try:
+            yield from _values(json.loads(value, strict=False))
+        except (ValueError, RecursionError):
+            yield value
+    else:
+        yield value
+        if " " not in value:
+            yield from re.split(r"[/?&=]", unquote(value))

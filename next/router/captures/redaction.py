@@ -15,14 +15,7 @@ import msgspec
 
 from cutover.errors import CutoverError, Outcome
 from cutover.normal_form import fold
-from cutover.records import (
-    EntryRecord,
-    ItemRecord,
-    PlayRecord,
-    RunRecord,
-    TapeRecord,
-    encode,
-)
+from cutover.records import EntryRecord, ItemRecord, RunRecord, TapeRecord, encode
 from router.captures.kinds import Kind, Kinds
 from router.captures.texts import Edit, Spot, StoredText, Track, View, equal_tracks, joined_tracks
 
@@ -100,21 +93,19 @@ class Redactor:
         """Return what stands for a value, which may be a pseudonym already."""
         if _PSEUDONYM.fullmatch(value):
             return value
-        return f"<{kind.name}:{self.digest(kind.normal(value))}>"
-
-    def digest(self, normal: str) -> str:
-        """Return what tells a pseudonym from others of its kind."""
-        data = normal.encode("utf-8", "surrogatepass")
-        return hmac.new(self._key, data, sha256).hexdigest()[:12]
+        return f"<{kind.name}:{self._hash(kind.normal(value))[:12]}>"
 
     def digests(self, value: str) -> set[str]:
         """Return what may tell the pseudonyms of a value, whatever its kind is."""
-        return {self.digest(normal(value)) for normal in (_kind("id").normal, _DIGITS.normal)}
+        read = View(value).text
+        return {self._hash(normal(read))[:12] for normal in (_kind("id").normal, _DIGITS.normal)}
 
     def number(self, value: str) -> str:
         """Return what stands for a whole number: one of as many digits."""
-        made = int(hmac.new(self._key, value.encode(), sha256).hexdigest(), 16)
-        return f"99{made}"[: len(value)]
+        return f"99{int(self._hash(value), 16)}"[: len(value)]
+
+    def _hash(self, value: str) -> str:
+        return hmac.new(self._key, value.encode("utf-8", "surrogatepass"), sha256).hexdigest()
 
     def declared(self, spot: Spot) -> Kind | None:
         """Return the kind of what a path leads to, or what is named like a secret."""
@@ -185,31 +176,25 @@ class _Work:
             if any(spot.bare for spot in track.spots):
                 continue
             spot = track.spots[0]
+            view, found = self._view(track.text)
             kind = self._redactor.declared(spot) if track.kind == "equal" else None
             if kind is None:
                 searched.append(track)
-                track.spread(self._found(track))
-            elif spot.text:
-                self._learn(spot.text, kind, declared=True)
-                put = self._redactor.pseudonym(kind, spot.text)
-                put = self._redactor.number(spot.text) if spot.is_number else put
-                track.spread([Edit(0, len(spot.text), put)])
+            else:
+                found = [(0, len(view.text), kind)] if spot.text else []
+            for start, end, known in found:
+                if kind is not None or not spot.is_number:
+                    self._learn(view.text[start:end], known, declared=kind is not None)
+            track.spread(self._edits(track, found))
         for declared in (False, True):
-            if (literal := self._literal(declared=declared)) is not None:
-                for track in searched:
-                    if not (declared and track.spots[0].protocol):
-                        track.spread([*self._literals(track, literal), *self._cut(track)])
+            if (literal := self._literal(declared=declared)) is None:
+                continue
+            for track in searched:
+                if not (declared and track.spots[0].protocol):
+                    track.spread([*self._known_in(track, literal), *self._cut(track)])
         return any(spot.edits for text in self._texts for spot in text.spots)
 
-    def _found(self, track: Track) -> list[Edit]:
-        """Return edits of what patterns find in a text, as it stands and as it is read."""
-        view, found = self._view(track.text)
-        if not track.spots[0].is_number:
-            for start, end, kind in found:
-                self._learn(view.text[start:end], kind, declared=False)
-        return self._edits(track, found)
-
-    def _literals(self, track: Track, literal: re.Pattern[str]) -> list[Edit]:
+    def _known_in(self, track: Track, literal: re.Pattern[str]) -> list[Edit]:
         found = literal.finditer(self._view(track.text)[0].text)
         return self._edits(track, ((*one.span(), self._known[one[0]][0]) for one in found))
 
@@ -247,11 +232,13 @@ class _Work:
 
     def _cut(self, track: Track) -> list[Edit]:
         """Return an edit for a known value that a stream which was cut off ends within."""
-        text = track.text
-        for value in self._known if track.kind != "equal" else ():
+        if track.kind == "equal":
+            return []
+        view = self._view(track.text)[0]
+        for value in self._known:
             for length in range(len(value) - 1, max(_LEAST_CUT, len(value) // 2) - 1, -1):
-                if text.endswith(value[:length]):
-                    return [Edit(len(text) - length, len(text), "")]
+                if view.text.endswith(value[:length]):
+                    return [Edit(view.source(len(view.text) - length), len(track.text), "")]
         return []
 
 
@@ -276,13 +263,15 @@ def _line(record: RunRecord, work: _Work) -> RunRecord:
         outcome=outcome,
         frames=work.items("frames", record.frames),
         tape=record.tape and _tape(record.tape, work),
-        plays=tuple(_play(one, work) for one in record.plays),
+        plays=tuple(
+            msgspec.structs.replace(
+                one,
+                name=work.text("", one.name),
+                canonical=one.canonical and work.text("calls", one.canonical),
+            )
+            for one in record.plays
+        ),
     )
-
-
-def _play(record: PlayRecord, work: _Work) -> PlayRecord:
-    canonical = record.canonical and work.text("calls", record.canonical)
-    return msgspec.structs.replace(record, name=work.text("", record.name), canonical=canonical)
 
 
 def _tape(record: TapeRecord, work: _Work) -> TapeRecord:

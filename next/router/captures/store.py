@@ -6,7 +6,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -19,7 +19,7 @@ from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-
 LEVEL = 3
 _FOLDER = re.compile(r"(?:\A|/)flow=(?P<flow>[^/]+)/date=(?P<date>\d{4}-\d\d-\d\d)/[^/]+\Z")
 _SUFFIX, _UNFINISHED = ".jsonl.zst", ".tmp"
-_LEFT_BEHIND_SECONDS = 600.0
+_LEFT_BEHIND = timedelta(minutes=10)
 """Age of an unfinished file that no writer is at any longer."""
 
 
@@ -42,14 +42,19 @@ class Store:
 
     def add(self, flow: str, day: date, lines: bytes) -> str:
         """Write a new file of lines; return its name. Names sort by the time of writing."""
-        name = (
-            f"flow={flow}/date={day.isoformat()}/{time.time_ns():020}-{uuid.uuid4().hex}{_SUFFIX}"
-        )
-        self.put(name, lines)
+        written = f"{time.time_ns():020}-{uuid.uuid4().hex}{_SUFFIX}"
+        name = f"flow={flow}/date={day.isoformat()}/{written}"
+        self._put(name, lines)
         return name
 
-    def put(self, name: str, lines: bytes) -> None:
-        """Write or replace a file."""
+    def replace(self, name: str, lines: Sequence[bytes]) -> None:
+        """Write a file again with other lines; without any it is removed."""
+        if lines:
+            self._put(name, b"\n".join(lines) + b"\n")
+        else:
+            self._system.rm_file(f"{self._root}/{name}")
+
+    def _put(self, name: str, lines: bytes) -> None:
         data = zstandard.ZstdCompressor(LEVEL, write_checksum=True).compress(lines)
         path = f"{self._root}/{name}"
         if not isinstance(self._system, LocalFileSystem):
@@ -78,39 +83,30 @@ class Store:
     def pieces(self, name: str) -> Iterator[bytes]:
         """Yield what is in a file; raises `zstandard.ZstdError`, also where it is cut off."""
         with self._system.open(f"{self._root}/{name}", "rb") as file:
-            frame, begun = zstandard.ZstdDecompressor().decompressobj(), False
+            frame = zstandard.ZstdDecompressor().decompressobj()
             while data := file.read(1 << 18):
-                while data:
-                    yield frame.decompress(data)
-                    data, begun = frame.unused_data, True
-                    if frame.eof:
-                        frame, begun = zstandard.ZstdDecompressor().decompressobj(), False
-        if begun:
-            message = "the file ends before its last frame does"
+                yield frame.decompress(data)
+        if not frame.eof:
+            message = "the file is cut off"
             raise zstandard.ZstdError(message)
 
-    def remove(self, name: str) -> None:
-        """Remove a file."""
-        self._system.rm_file(f"{self._root}/{name}")
+    def sweep(self, keep_days: int = 0, today: date | None = None) -> int:
+        """Remove files of days before the last `keep_days`, and what killed writers left half done.
 
-    def sweep(self, keep_days: int, today: date | None = None) -> int:
-        """Remove files of days before the last `keep_days`; return how many there were."""
-        oldest = (today or datetime.now(UTC).date()) - timedelta(days=keep_days)
-        old = [name for name, found in self._files() if found["date"] < oldest.isoformat()]
-        for name in old:
-            self.remove(name)
-        return len(old)
-
-    def remove_unfinished(self) -> int:
-        """Remove what killed writers have left half written; return how many files."""
-        if not isinstance(self._system, LocalFileSystem):
-            return 0
-        before = time.time() - _LEFT_BEHIND_SECONDS
-        left = [name for name, _ in self._files() if name.endswith(_UNFINISHED)]
-        old = [name for name in left if Path(self._root, name).stat().st_mtime < before]
-        for name in old:
-            self.remove(name)
-        return len(old)
+        0 keeps all days. Return how many files were removed.
+        """
+        days = timedelta(days=keep_days)
+        oldest = ((today or datetime.now(UTC).date()) - days).isoformat() if keep_days else ""
+        before = datetime.now(UTC) - _LEFT_BEHIND
+        removed = 0
+        for name, found in self._files():
+            path = f"{self._root}/{name}"
+            if found["date"] < oldest or (
+                name.endswith(_UNFINISHED) and self._system.modified(path) < before
+            ):
+                self._system.rm_file(path)
+                removed += 1
+        return removed
 
     def _files(self) -> Iterator[tuple[str, re.Match[str]]]:
         self._system.invalidate_cache()

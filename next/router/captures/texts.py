@@ -11,10 +11,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-import msgspec
-
-DEEPEST = 200
-"""Levels of JSON; what is nested deeper is searched as text."""
 _LONG, _NAME = 1024, 18
 _BASE64 = re.compile(r"[A-Za-z0-9+/=_-]+")
 # Fields that tell streams within a stream apart, and those that name what a piece is of.
@@ -22,11 +18,12 @@ _IDS = frozenset(
     {"id", "index", "item_id", "output_index", "content_index", "summary_index", "message_id"}
     | {"messageId", "tool_call_id", "toolCallId", "call_id", "run_id"}
 )
-_CONTAINERS = frozenset({dict, list})
 _TYPES = frozenset({"type", "event", "step", "kind"})
 _PROTOCOL = _TYPES | {"role", "object", "status", "finish_reason", "code", "action", "model"}
 _NO_PIECES = _IDS | _TYPES
 _VARIABLE = re.compile(r"[|:].*|[-_.]?(?:\d|[0-9a-f]{8}).*", re.DOTALL)
+_LINE = ("line",)
+"""Marks of a line that is no piece of a text, such as a comment or an event's name."""
 
 
 class Edit(NamedTuple):
@@ -39,14 +36,14 @@ class Edit(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Spot:
-    """A string in a stored text: `holder[key]`, or its name; `path` from the text's root.
+    """A string, a name or a whole number in a stored text, where it begins, as it is written there.
 
-    `marks` are the names of what it is part of and the ids around it.
+    `path` leads there from the text's root. `family` names what it is part of, `marks` are the ids
+    around it.
     """
 
-    holder: Any
-    key: Any
     text: str
+    start: int
     path: tuple[str, ...]
     family: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
@@ -66,16 +63,6 @@ class Spot:
     def protocol(self) -> bool:
         """Whether it may be a word of a protocol: no name of a person is looked for there."""
         return self.is_name or self.path[-1] in _PROTOCOL
-
-    def rewrite(self) -> None:
-        """Put the edits into the JSON, or the pieces, that hold it."""
-        text = applied(self.text, self.edits)
-        if self.is_name:
-            members = list(self.holder.items())
-            self.holder.clear()
-            self.holder.update((text if name == self.key else name, one) for name, one in members)
-        else:
-            self.holder[self.key] = int(text) if self.is_number and text.isdigit() else text
 
 
 def applied(text: str, edits: Iterable[Edit]) -> str:
@@ -101,144 +88,97 @@ def applied(text: str, edits: Iterable[Edit]) -> str:
 # --- One stored text
 
 
-class _Twice(ValueError):
-    """A name stands twice in an object: a rewritten one would hold one of them."""
+_TOKEN = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"|([0-9][0-9.eE+-]*)|NaN|Infinity', re.DOTALL)
+_DATA = re.compile(r"(?:\A|(?<=[\r\n]))data:")
+_LINES = re.compile(r"(?:\A|(?<=[\r\n]))(data: ?)?([^\r\n]+)")
+_decoder = json.JSONDecoder(strict=False)
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise _Twice
-    return found
-
-
-def _verbatim(text: str) -> msgspec.Raw:
-    return msgspec.Raw(text.encode())
-
-
-_decoder = json.JSONDecoder(
-    object_pairs_hook=_object, parse_float=_verbatim, parse_constant=_verbatim, strict=False
-)
-
-
-def _json(text: str) -> list[Any]:
-    """Return what is in a JSON text, fractions verbatim, in a list; [] for other texts."""
-    if text.lstrip()[:1] not in ("{", "[", '"'):
-        return []  # a number may be a piece of a text
-    try:
-        return [_decoder.decode(text)]
-    except (ValueError, RecursionError):
-        return []
-
-
-def _encoded(value: Any) -> str:
-    try:
-        return msgspec.json.encode(value).decode()
-    except UnicodeEncodeError:
-        return msgspec.json.encode(_without_surrogates(value)).decode()
-
-
-def _without_surrogates(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        return {_without_surrogates(name): _without_surrogates(one) for name, one in value.items()}
-    return list(map(_without_surrogates, value)) if isinstance(value, list) else value
-
-
-_LINES = re.compile(r"(\r\n|\r|\n)")
+def _blank(line: re.Match[str]) -> str:
+    """Return the data of a line of SSE, at its place; other lines are blank."""
+    return " " * len(line[1]) + line[2] if line[1] else " " * len(line[2])
 
 
 class StoredText:
     """One stored text: JSON, an SSE block with JSON or lines of text, or text.
 
-    Paths of its strings begin with `root`.
+    Paths of its strings begin with `root`. Edits go into the text as it is written: fractions,
+    escapes and the order of names stay.
     """
 
     def __init__(self, text: str, root: str = "") -> None:
         self.text = text
         self.spots: list[Spot] = []
-        self._pieces, self._data = [text], [0]
-        """The text in pieces, and where those are that hold its JSON, or the data of its lines."""
         family: tuple[str, ...] = ()
-        marks = ("line",) if text.startswith(":") else ()  # a comment is no piece of a text
-        lines: list[Spot] = []
-        self._roots = _json(text)
-        if self._roots:
-            body = text.rstrip()
-            self._pieces = [body, text[len(body) :]]
-        elif text.startswith("data:") or "\ndata:" in text or "\rdata:" in text:
-            lines, family, marks = self._split(root), self._event(), ()
-            self._roots = _json("\n".join(self._pieces[at] for at in self._data))
-        try:
-            self._walk(self._roots, (root,), family, ())
-        except RecursionError:
-            self._roots, self.spots = [], []
-        if not self._roots:
-            self.spots = [
-                Spot(self._pieces, at, self._pieces[at], (root, ""), family, marks)
-                for at in self._data
+        # A comment is no piece of a text.
+        texts = [Spot(text, 0, (root, ""), (), _LINE if text.startswith(":") else ())]
+        others: list[Spot] = []
+        if _DATA.search(text):
+            lines = list(_LINES.finditer(text))
+            names = [one[2].removeprefix("event:") for one in lines if one[2].startswith("event:")]
+            family = tuple([_VARIABLE.sub("", name.strip()) for name in names])
+            texts = [Spot(one[2], one.start(2), (root, ""), family) for one in lines if one[1]]
+            others = [
+                Spot(one[2], one.start(2), (root, ""), (), _LINE) for one in lines if not one[1]
             ]
-        self.spots += lines
+            text = _LINES.sub(_blank, text)
+        if not self._is_json(text, root, family):
+            self.spots = texts
+        self.spots += others
 
-    def _split(self, root: str) -> list[Spot]:
-        """Take an SSE block apart; return the lines that hold no data."""
-        self._pieces, self._data, lines = [], [], []
-        for line in _LINES.split(self.text):
-            at = len(self._pieces)
-            if line.startswith("data:"):
-                head = "data: " if line.startswith("data: ") else "data:"
-                self._data.append(at + 1)
-                self._pieces += [head, line[len(head) :]]
-            else:
-                self._pieces.append(line)
-                if line.strip():
-                    place = (root, "", str(at))
-                    lines.append(Spot(self._pieces, at, line, place, (line[:3],), ("line",)))
-        return lines
-
-    def _event(self) -> tuple[str, ...]:
-        names = [one[len("event:") :] for one in self._pieces if one.startswith("event:")]
-        return tuple([_VARIABLE.sub("", name.strip()) for name in names])
+    def _is_json(self, text: str, root: str, family: tuple[str, ...]) -> bool:
+        """Collect the spots of a text that is JSON, in order; return whether it is."""
+        if text.lstrip()[:1] not in {"{", "[", '"'}:
+            return False  # a number may be a piece of a text
+        tokens = _TOKEN.finditer(text)
+        try:
+            self._walk(_decoder.decode(text), tokens, (root,), family, ())
+        except (ValueError, RecursionError):
+            return False
+        return next(tokens, None) is None  # of an object that has a name twice, some are left
 
     def _walk(
-        self, holder: Any, path: tuple[str, ...], family: tuple[str, ...], marks: tuple[str, ...]
+        self,
+        value: Any,
+        tokens: Iterator[re.Match[str]],
+        path: tuple[str, ...],
+        family: tuple[str, ...],
+        marks: tuple[str, ...],
     ) -> None:
-        """Collect the spots in a container in order; raises `RecursionError` for one too deep."""
-        if len(path) > DEEPEST:
-            raise RecursionError
-        named = isinstance(holder, dict)
-        if named:
-            for name, one in holder.items():
+        """Add the spots of a value, whose names, strings and numbers are the next tokens."""
+        if isinstance(value, dict):
+            for name, one in value.items():
                 if name in _IDS and isinstance(one, str | int):
                     marks = (*marks, f"{name}={one}")
                 elif name in _TYPES and isinstance(one, str):
                     family = (*family, _VARIABLE.sub("", one))
+            for name, one in value.items():
+                token, place = next(tokens), (*path, name)
                 if not name.isidentifier() or len(name) > _NAME:
-                    self.spots.append(Spot(holder, name, name, (*path, name), is_name=True))
-        for key, one in holder.items() if named else enumerate(holder):
-            place = path if holder is self._roots else (*path, str(key))
-            kind = type(one)
-            if kind is str:
-                self.spots.append(Spot(holder, key, one, place, family, marks))
-            elif kind is int:
-                spot = Spot(holder, key, str(abs(one)), place, family, marks, is_number=True)
-                self.spots.append(spot)
-            elif kind in _CONTAINERS:
-                self._walk(one, place, family, marks)
+                    self.spots.append(Spot(token[1], token.start(1), place, is_name=True))
+                self._walk(one, tokens, place, family, marks)
+        elif isinstance(value, list):
+            for at, one in enumerate(value):
+                self._walk(one, tokens, (*path, str(at)), family, marks)
+        elif isinstance(value, str):
+            token = next(tokens)
+            self.spots.append(Spot(token[1], token.start(1), path, family, marks))
+        elif isinstance(value, float):
+            next(tokens)
+        elif value is not None and not isinstance(value, bool):
+            token = next(tokens)
+            self.spots.append(Spot(token[2], token.start(2), path, family, marks, is_number=True))
 
     def rewritten(self) -> str:
         """Return the text with the edits of its spots."""
-        changed = [spot for spot in self.spots if spot.edits]
-        if not changed:
-            return self.text
-        for spot in sorted(changed, key=lambda one: one.is_name):
-            spot.rewrite()
-        gone: set[int] = set()
-        if self._roots:
-            self._pieces[self._data[0]] = _encoded(self._roots[0])
-            gone = {place for at in self._data[1:] for place in (at - 1, at, at + 1)}
-        return "".join(piece for at, piece in enumerate(self._pieces) if at not in gone)
+        return applied(
+            self.text,
+            (
+                Edit(spot.start + edit.start, spot.start + edit.end, edit.put)
+                for spot in self.spots
+                for edit in spot.edits
+            ),
+        )
 
 
 # --- Streams
@@ -294,7 +234,7 @@ def joined_tracks(texts: Sequence[StoredText]) -> Iterator[Track]:
     places: dict[Hashable, list[Spot]] = {}
     for text in texts:
         for spot in text.spots:
-            if not (spot.is_name or spot.is_number or spot.marks == ("line",) or not spot.text):
+            if not (spot.is_name or spot.is_number or spot.marks == _LINE or not spot.text):
                 places.setdefault(ways[-1](spot), []).append(spot)
     for place in places.values():
         seen: set[tuple[int, ...]] = set()

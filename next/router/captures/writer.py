@@ -198,7 +198,6 @@ class Captures:
             return
         self._swept = today
         try:
-            self.store.remove_unfinished()
             if removed := self.store.sweep(self.keep_days, today):
                 log.info("captures files_removed=%d keep_days=%d", removed, self.keep_days)
         except Exception:

@@ -61,7 +61,8 @@ def redacted(record: RunRecord) -> RunRecord:
 @pytest.mark.parametrize("around", ["{}", "see {}, please", "请看{}。"])
 def test_kinds_are_found(name: str, value: str, around: str) -> None:
     """By themselves, and in sentences; what stands around stays."""
-    request = redacted(line(request=json.dumps({"message": around.format(value)}))).request
+    message = json.dumps({"message": around.format(value)}, ensure_ascii=False)
+    request = redacted(line(request=message)).request
     assert f"<{name}:" in request
     digits = re.sub(r"\W", "", value)[-6:]
     assert digits not in request
@@ -197,13 +198,13 @@ def test_a_line_without_personal_data_is_stored_byte_for_byte() -> None:
     assert REDACTOR.line(record) is record
 
 
-def test_what_is_rewritten_keeps_its_numbers_and_its_order() -> None:
-    """Fractions verbatim, no name moved."""
+def test_what_is_rewritten_stays_as_it_is_beside_the_value() -> None:
+    """Fractions, spaces and escapes verbatim, no name moved."""
     record = line(
-        request='{"z": 1.10, "a": -1e400, "m": "john@example.com", "big": 98765432109876}'
+        request='{"z": 1.10, "a": -1e400, "m": "\\u00e4 john@example.com", "big": 98765432109876}'
     )
     assert re.fullmatch(
-        r'\{"z":1.10,"a":-1e400,"m":"<email:\w{12}>","big":98765432109876\}',
+        r'\{"z": 1.10, "a": -1e400, "m": "\\u00e4 <email:\w{12}>", "big": 98765432109876\}',
         redacted(record).request,
     )
 
