@@ -149,7 +149,7 @@ async def _opened(store: AbstractAsyncContextManager[object]) -> None:
 def _write(table: CapturesTable) -> None:
     """Write a file beside the captures, and remove it."""
     store = Store(table.url)
-    store.remove(store.add("doctor", datetime.now(UTC).date(), b""))
+    store.replace(store.add("doctor", datetime.now(UTC).date(), b""), ())
 
 
 def _captured(settings: Settings, name: str, store: Store) -> Captured:
