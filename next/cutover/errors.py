@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -50,9 +50,8 @@ class EffectFailed(CutoverError):
     """An effect ended with an error that `raises=` does not declare; `kind` is its class's name."""
 
     def __init__(self, effect: str, kind: str, message: str = "") -> None:
-        super().__init__(
-            f"effect {effect!r} failed with {kind}" + (f": {message}" if message else "")
-        )
+        detail = f": {message}" if message else ""
+        super().__init__(f"effect {effect!r} failed with {kind}{detail}")
         self.effect, self.kind = effect, kind
 
 
@@ -185,19 +184,14 @@ _BY_STATUS: dict[int, tuple[str, Blame]] = {
     429: ("model_rate_limited", "world"),
 }
 """Code and blame of a provider's answer; what it answers otherwise is its own fault."""
+_TIMEOUTS = ("APITimeoutError", "ReadTimeout", "ConnectTimeout", "PoolTimeout")
+_UNREACHABLE = frozenset(
+    {"APIConnectionError", "APIResponseValidationError", "ConnectError", "ReadError"}
+    | {"RemoteProtocolError", "WriteError", "TransportError", "ConnectionError"}
+)
 _BY_NAME = {
-    "APITimeoutError": "model_timeout",
-    "ReadTimeout": "model_timeout",
-    "ConnectTimeout": "model_timeout",
-    "PoolTimeout": "model_timeout",
-    "APIConnectionError": "model_unavailable",
-    "APIResponseValidationError": "model_unavailable",
-    "ConnectError": "model_unavailable",
-    "ConnectionError": "model_unavailable",
-    "ReadError": "model_unavailable",
-    "RemoteProtocolError": "model_unavailable",
-    "TransportError": "model_unavailable",
-    "WriteError": "model_unavailable",
+    **dict.fromkeys(_UNREACHABLE, "model_unavailable"),
+    **dict.fromkeys(_TIMEOUTS, "model_timeout"),
     "APIError": "model_error",  # an error event within a stream that began with 200
 }
 
@@ -238,14 +232,10 @@ def _of_provider(error: BaseException) -> Failed | None:
 
 def _chain(error: BaseException) -> list[BaseException]:
     """Return an error with all that it was raised from, groups unfolded, the outermost first."""
-    found: list[BaseException] = []
-    todo: list[Any] = [error]
-    while todo:
-        one = todo.pop(0)
-        if one is None or any(one is known for known in found):
-            continue
-        found.append(one)
+    chain = [error]
+    for one in chain:  # it grows meanwhile
+        causes = [one.__cause__, None if one.__suppress_context__ else one.__context__]
         if isinstance(one, BaseExceptionGroup):
-            todo.extend(one.exceptions)
-        todo.extend((one.__cause__, None if one.__suppress_context__ else one.__context__))
-    return found
+            causes = [*one.exceptions, *causes]
+        chain += [new for new in causes if new and not any(new is known for known in chain)]
+    return chain

@@ -210,23 +210,27 @@ class Exchange:
             async with limit, aclosing(perform()) as items:  # type: ignore[type-var]
                 async for item in items:
                     self.take(entry, item)
-        except asyncio.CancelledError as cancelled:
-            if entry.task is not None and entry.task.cancelling():
-                entry.close("cut")
-                return
-            fault, error = Fault("CancelledError", "it cancelled itself"), cancelled
-        except Paused as paused:
-            self.withdraw(entry, paused)
-            return
-        except TimeoutError as late:
-            message = f"not done within {entry.call.seconds:g} s" if limit.expired() else str(late)
-            fault, error = Fault("TimeoutError", message), late
         except KeyboardInterrupt:
             entry.close("cut")
             raise
         except BaseException as raised:  # noqa: BLE001 - SystemExit, too, ends this call alone
-            fault, error = fault_of(raised), raised
+            fault, error = self.failed(entry, raised), raised
+            if fault is None:
+                return
+            if limit.expired():
+                fault = Fault("TimeoutError", f"not done within {entry.call.seconds:g} s")
         await self.settle(entry, fault, error)
+
+    def failed(self, entry: Entry, error: BaseException) -> Fault | None:
+        """Return how a call failed that raised `error`; None: it paused, or was cancelled."""
+        if isinstance(error, Paused):
+            self.withdraw(entry, error)
+            return None
+        cancelled = isinstance(error, asyncio.CancelledError)
+        if cancelled and entry.task is not None and entry.task.cancelling():
+            entry.close("cut")
+            return None
+        return fault_of(error)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self.loop.create_task(work, context=self.context())

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from typing import Any, TypeVar
 
-from cutover.errors import Fenced, Paused
+from cutover.errors import Fenced
 from cutover.tape.entry import Call, Entry, Fault, Item
-from cutover.tape.exchange import Exchange, fault_of
+from cutover.tape.exchange import Exchange
 from cutover.tape.run import CallFailed, Run, step
 
 T = TypeVar("T")
@@ -33,21 +33,18 @@ def call_blocking(
     exchange = run.exchange
     if not _here(exchange):
         entry, due = _on_loop(exchange, obtain(run, call))
-        if due:
-            yield from _performed(run, entry, _Source(run, entry, perform))
-        else:
+        if not due:
             yield from _waited(run.read(entry), exchange)
-        return
-    found = run.locate(call) or run.missed(call)
-    if found is not None:
+            return
+    elif (found := run.locate(call) or run.missed(call)) is not None:
         if found.end == "open":
             raise CallFailed(found, _OPEN)
         yield from run.read_now(found)
         return
-    entry = Entry(call, exchange.stamp())
-    if call.writes and exchange.journal is not None:
-        raise CallFailed(entry, _UNNOTED)
-    _lend(run, entry)
+    elif call.writes and exchange.journal is not None:
+        raise CallFailed(Entry(call, exchange.stamp()), _UNNOTED)
+    else:
+        entry = _lend(run, call)
     yield from _performed(run, entry, _Source(run, entry, perform))
 
 
@@ -59,8 +56,7 @@ async def obtain(run: Run, call: Call, late: Fault | None = None) -> tuple[Entry
     entry = await run.find(call)
     if entry is not None:
         return entry, False
-    entry = Entry(call, run.exchange.stamp())
-    _lend(run, entry, late)
+    entry = _lend(run, call, late)
     try:
         await run.exchange.begin(entry)
     except BaseException:
@@ -69,13 +65,14 @@ async def obtain(run: Run, call: Call, late: Fault | None = None) -> tuple[Entry
     return entry, True
 
 
-def _lend(run: Run, entry: Entry, late: Fault | None = None) -> None:
+def _lend(run: Run, call: Call, late: Fault | None = None) -> Entry:
     """Put a call on the tape that its caller performs, and reads, until its deadline."""
-    late = late or Fault("TimeoutError", f"not done within {entry.call.seconds:g} s")
-    later = run.exchange.loop.call_later
-    entry.deadline = later(entry.call.seconds, entry.close, "failed", late)
-    run.note(entry.call, "live", run.exchange.add(entry))
+    entry = run.exchange.add(Entry(call, run.exchange.stamp()))
+    late = late or Fault("TimeoutError", f"not done within {call.seconds:g} s")
+    entry.deadline = run.exchange.loop.call_later(call.seconds, entry.close, "failed", late)
+    run.note(call, "live", entry)
     run.occupy(entry)
+    return entry
 
 
 def _performed(run: Run, entry: Entry, source: _Source) -> Generator[Item, None, None]:
@@ -101,9 +98,9 @@ class _Source:
     def __init__(self, run: Run, entry: Entry, perform: Callable[[], Iterator[Item]]) -> None:
         self._run: Run | None = run
         self._exchange, self._entry = run.exchange, entry
-        self._items = Inside(run.exchange.context(), perform)
+        self._items = inside(run.exchange.context(), perform)
         self._stepping = threading.Lock()
-        self._drained: asyncio.Future[None] | None = None
+        self._draining = False
         entry.source = self
 
     def step(self) -> bool:
@@ -120,11 +117,10 @@ class _Source:
             except KeyboardInterrupt:
                 _ask(exchange, partial(entry.close, "cut"))
                 raise
-            except Paused as paused:
-                _ask(exchange, partial(exchange.withdraw, entry, paused))
-                return False
             except BaseException as raised:  # noqa: BLE001 - as in a pump: it ends this call alone
-                fault, error = fault_of(raised), raised
+                fault, error = _ask(exchange, partial(exchange.failed, entry, raised)), raised
+                if fault is None:
+                    return False
         if _here(exchange):
             exchange.settle_now(entry, fault, error)
         else:
@@ -133,16 +129,15 @@ class _Source:
 
     def resume(self) -> None:
         """Go on in a thread, unless a run does."""
-        taken = self._drained is not None or (self._run is not None and not self._run.refusing)
-        if self._entry.end == "open" and not taken:
-            self._run = None
-            self._drained = self._exchange.loop.run_in_executor(None, self._drain)
+        left = self._run is None or self._run.refusing
+        if self._entry.end == "open" and left and not self._draining:
+            self._draining = True
+            self._exchange.loop.run_in_executor(None, self._drain)
 
     def leave(self, run: Run) -> None:
         """Be left by the run that performed the call."""
-        if self._run is run:
-            self._run = None
-        if self._entry.end == "open" and self._entry.call.writes:
+        self._run = None
+        if self._entry.call.writes:
             self.resume()
         run.leave(self._entry)
 
@@ -156,19 +151,16 @@ class _Source:
             pass
 
 
-class Inside(Iterator[T]):
-    """An iterator whose steps run in a context."""
-
-    def __init__(self, context: Context, start: Callable[[], Iterator[T]]) -> None:
-        self._context, self._items = context, context.run(start)
-
-    def __next__(self) -> T:
-        return self._context.run(next, self._items)
-
-    def close(self) -> None:
-        """Close the iterator, where it can be."""
-        if (close := getattr(self._items, "close", None)) is not None:
-            self._context.run(close)
+def inside(context: Context, start: Callable[[], Iterable[T]]) -> Generator[T, None, None]:
+    """Yield from what `start` returns; all its steps run in a context, and it is closed there."""
+    items = context.run(start)
+    try:
+        steps = context.run(iter, items)
+        while (item := context.run(next, steps, None)) is not None:
+            yield item
+    finally:
+        if (close := getattr(items, "close", None)) is not None:
+            context.run(close)
 
 
 def _here(exchange: Exchange) -> bool:

@@ -9,7 +9,6 @@ the gateway, which performs them. The protocol is described in docs/gateway.md.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import os
 import re
@@ -17,7 +16,7 @@ import threading
 from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from contextvars import copy_context
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
 from hmac import compare_digest
 from typing import Any, TypeVar
@@ -28,7 +27,7 @@ import msgspec
 from cutover.errors import Control, EffectFailed, Fenced
 from cutover.tape.entry import Call, Entry, Fault, Item
 from cutover.tape.exchange import Exchange, current
-from cutover.tape.portal import Inside
+from cutover.tape.portal import inside
 from cutover.tape.run import Run, current_run, outside
 
 log = logging.getLogger(__name__)
@@ -198,9 +197,8 @@ class _RemoteExchange(Exchange):
 
         A read is then performed off the tape, and counted in `outside`.
         """
-        name = call.name
         question = CallQuestion(
-            name,
+            call.name,
             canonical=call.canonical.decode(),
             key=call.key.hex(),
             writes=call.writes,
@@ -216,11 +214,9 @@ class _RemoteExchange(Exchange):
         except (httpx.TransportError, ValueError) as error:
             why = type(error).__name__
         if call.writes:
-            raise EffectFailed(name, "GatewayUnreachable", why)
-        outside[name] += 1
-        log.warning(
-            "effect=%s performed off the tape: no answer of the gateway, %s", call.name, why
-        )
+            raise EffectFailed(call.name, "GatewayUnreachable", why)
+        outside[call.name] += 1
+        log.warning("effect=%s off the tape: no answer of the gateway, %s", call.name, why)
         return CallAnswer(outside=True)
 
     async def settle(self, entry: Entry, fault: Fault | None, error: BaseException | None) -> None:
@@ -253,11 +249,11 @@ class _RemoteExchange(Exchange):
                 response = await self._post(f"/effects/{number}", report)
             except httpx.TransportError as error:
                 why = type(error).__name__
-                continue
-            if response.status_code == _OK:
-                return
-            why = f"the gateway answers {response.status_code}"
-            break
+            else:
+                if response.status_code == _OK:
+                    return
+                why = f"the gateway answers {response.status_code}"
+                break
         log.error("effect=%s was performed, and its report is lost: %s", name, why)
 
     async def _post(self, path: str, body: CallQuestion | CallReport) -> httpx.Response:
@@ -324,27 +320,14 @@ class _Trust:
             return None
         if of_run := _RUN.fullmatch(address):
             gateway = of_run[1]
-            if gateway == self._gateway if self._gateway else _loopback(gateway):
+            if gateway == self._gateway if self._gateway else _LOOPBACK.fullmatch(gateway):
                 return address
         log.warning("request refused: gateway %r is not that of CUTOVER_GATEWAY", address)
         return None
 
 
 _RUN = re.compile("(.*)/runs/[0-9a-f]{32}")
-_BARE = re.compile(r"https?://[^/?#@\\]+")
-
-
-def _loopback(gateway: str) -> bool:
-    """Whether a base URL is a scheme, an address of loopback and a port: nothing else."""
-    if not _BARE.fullmatch(gateway):
-        return False
-    try:
-        host = httpx.URL(gateway).host
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except (httpx.InvalidURL, ValueError):
-        return False
-
-
+_LOOPBACK = re.compile(r"https?://(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?")
 _UNTRUSTED = msgspec.json.encode(
     {"status": 403, "title": "Forbidden", "code": "gateway_not_trusted"}
 )
@@ -370,8 +353,11 @@ class TapeMiddleware:
         """Serve a request."""
         address: str | None = ""
         if scope["type"] == "http" and current_run() is None:
-            raw = ((name.decode("latin-1"), value) for name, value in scope["headers"])
-            address = self._trust.address({name: value.decode("latin-1") for name, value in raw})
+            latin = (
+                (name.decode("latin-1"), value.decode("latin-1"))
+                for name, value in scope["headers"]
+            )
+            address = self._trust.address(dict(latin))
         if address is None:
             headers = [(b"content-type", _PROBLEM.encode())]
             await send({"type": "http.response.start", "status": 403, "headers": headers})
@@ -412,14 +398,11 @@ class TapeWsgiMiddleware:
         self, address: str, environ: dict[str, Any], start_response: Any
     ) -> Generator[bytes, None, None]:
         exchange = _now(_opened(address, self._trust.headers()))
-        context, body = copy_context(), None
+        context = copy_context()
         context.run(current.set, RemoteRun(exchange))
         try:
-            body = context.run(self._app, environ, start_response)
-            yield from Inside(context, body.__iter__)
+            yield from inside(context, partial(self._app, environ, start_response))
         finally:
-            if (close := getattr(body, "close", None)) is not None:
-                context.run(close)
             _now(exchange.aclose())
 
 

@@ -26,7 +26,7 @@ from cutover.errors import (
     WriteDiffers,
     outcome_of,
 )
-from cutover.tape.entry import Call, Entry, Fault, Item
+from cutover.tape.entry import Call, Entry, Fault, Item, Signal
 from cutover.tape.exchange import Exchange, Perform, current, performing
 
 T = TypeVar("T")
@@ -185,13 +185,16 @@ class Run:
         """Return the entry that answers a call, waiting for it in a play; None: it is due."""
         entry = self.locate(call)
         while entry is None and self.policy == "play" and self.exchange.recording:
-            self.waiting += 1
-            try:
-                await self.exchange.changed.wait()
-            finally:
-                self.waiting -= 1
+            await self._wait(self.exchange.changed)
             entry = self.locate(call)
         return entry or self.missed(call)
+
+    async def _wait(self, signal: Signal) -> None:
+        self.waiting += 1
+        try:
+            await signal.wait()
+        finally:
+            self.waiting -= 1
 
     def locate(self, call: Call) -> Entry | None:
         """Return the next entry of a call that this run has not had.
@@ -233,12 +236,11 @@ class Run:
 
     def _again(self, call: Call) -> bool:
         """Whether a call is a read that the pause had cut off."""
-        dropped = self.exchange.dropped
-        places = [one.call.place for one in dropped]
-        if call.place not in places:
-            return False
-        del dropped[places.index(call.place)]
-        return True
+        for entry in self.exchange.dropped:
+            if entry.call.place == call.place:
+                self.exchange.dropped.remove(entry)
+                return True
+        return False
 
     def _nearest(self, call: Call) -> Entry:
         """Return the entry of the name that stands where this call does, and note the miss."""
@@ -255,9 +257,8 @@ class Run:
         return entry
 
     def _unmatched(self, call: Call) -> bool:
-        """Whether a call of this name was made before this run, which this run has not made."""
-        left = self._inherited - self._matched
-        return any(entry.call.name == call.name for entry in left)
+        """Whether a run before this one has made a call of the name that this one has not."""
+        return any(one.call.name == call.name for one in self._inherited - self._matched)
 
     def note(self, call: Call, how: How, entry: Entry) -> None:
         """Note a call of this run and what answers it."""
@@ -307,11 +308,7 @@ class Run:
                 self.check()
                 if entry.end != "open":
                     break
-                self.waiting += 1
-                try:
-                    await entry.changed.wait()
-                finally:
-                    self.waiting -= 1
+                await self._wait(entry.changed)
         finally:
             self.leave(entry)
         self.check_end(entry)
@@ -351,18 +348,18 @@ class Run:
         """Be no reader of an entry any longer, of an open read in a moment."""
         if entry.end == "open" and not entry.call.writes:
             turns = ABANDONED_TURNS
-            self.exchange.loop.call_later(ABANDONED_SECONDS, self._abandon, entry, turns)
+            self.exchange.loop.call_later(ABANDONED_SECONDS, self.release, entry, turns)
         else:
             self.release(entry)
 
-    def _abandon(self, entry: Entry, turns: int) -> None:
+    def release(self, entry: Entry, turns: int = 0) -> None:
+        """Be no reader of an entry any longer, in so many turns of the event loop.
+
+        An open read without a reader is cancelled.
+        """
         if turns:
-            self.exchange.loop.call_soon(self._abandon, entry, turns - 1)
-        else:
-            self.release(entry)
-
-    def release(self, entry: Entry) -> None:
-        """Be no reader of an entry any longer; an open read without one is cancelled."""
+            self.exchange.loop.call_soon(self.release, entry, turns - 1)
+            return
         if self._keeps_reads and entry.end == "open" and not self.fenced:
             return
         if entry in self._reading:
