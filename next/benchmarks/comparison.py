@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -67,8 +68,8 @@ def per_second(work: Callable[[], object]) -> float:
     return done / (time.process_time() - began)
 
 
-def figures(say: Callable[[str], None] = print) -> None:
-    """Measure and print; goals: equal 3 000, differing 500."""
+async def figures() -> AsyncIterator[str]:
+    """Measure pairs of several kinds; goals: equal 3 000, differing 500."""
     asked = dict.fromkeys(CALLS, "{}") | {"model.chat": ASKED}
     tape = TapeRecord(tuple(EntryRecord(name, "00", text, 0) for name, text in asked.items()))
     legacy, said = stream(WORDS, 1), [*WORDS[:30], "another ", *WORDS[31:]]
@@ -83,10 +84,6 @@ def figures(say: Callable[[str], None] = print) -> None:
     for name, (flow, frames, its, prompt) in rows.items():
         pair = Pair(line("legacy", frames), line("graph", its, prompt), tape)
         whole = [msgspec.to_builtins((run.frames, run.plays)) for run in (pair.served, pair.played)]
-        ours = per_second(lambda pair=pair, flow=flow: differences(pair, flow))  # type: ignore[misc]
-        theirs = per_second(lambda whole=whole: DeepDiff(*whole))  # type: ignore[misc]
-        say(f"{name}: {ours:,.0f} pairs a second and core; DeepDiff alone {theirs:,.0f}")
-
-
-if __name__ == "__main__":
-    figures()
+        ours = per_second(partial(differences, pair, flow))
+        theirs = per_second(partial(DeepDiff, *whole))
+        yield f"{name}: {ours:,.0f} pairs a second and core; DeepDiff alone {theirs:,.0f}"

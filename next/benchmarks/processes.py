@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -14,8 +15,7 @@ from typing import Any
 import psutil
 
 ROUTER = (sys.executable, "-m", "harness", "serve", "--config")
-NGINX = ("nginx", "-c")
-NGINX_CONFIG = """
+_NGINX = """
 daemon off; worker_processes 1; pid {folder}/pid; error_log stderr warn;
 events {{ worker_connections 8192; }}
 http {{
@@ -65,6 +65,16 @@ async def configured(
         async with running(*command, str(path)) as process:
             await listening(port)
             yield psutil.Process(process.pid)
+
+
+@asynccontextmanager
+async def nginx(url: str, port: int) -> AsyncIterator[dict[str, str]]:
+    """Run nginx before a service, where it is installed; yield its origin by its name."""
+    if not shutil.which("nginx"):
+        yield {}
+        return
+    async with configured(("nginx", "-c"), _NGINX, port, url=url.removeprefix("http://")):
+        yield {"nginx": f"http://127.0.0.1:{port}"}
 
 
 @asynccontextmanager

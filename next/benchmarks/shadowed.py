@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import aiohttp
-import uvloop
+import numpy as np
 
-from benchmarks.cost import percentile
 from benchmarks.processes import ROUTER, configured, provider
 
 PORTS = {"alone": 18_607, "mirrored": 18_608}
@@ -62,7 +61,7 @@ async def paced(session: aiohttp.ClientSession, port: int, rate: float) -> list[
     return await asyncio.gather(*asked)
 
 
-async def measure(say: Callable[[str], None]) -> None:
+async def figures() -> AsyncIterator[str]:
     """Measure both in turns, at a third of what one router can do, and read the ledger."""
     firsts: dict[str, list[float]] = {name: [] for name in PORTS}
     async with AsyncExitStack() as opened:
@@ -82,15 +81,7 @@ async def measure(say: Callable[[str], None]) -> None:
         async with session.get(url) as answer:
             ledger = json.loads(await answer.read())["shadows"]
     for percent in (50, 95):
-        later = percentile(firsts["mirrored"], percent) - percentile(firsts["alone"], percent)
-        say(f"first text, mirrored - alone, P{percent}: {later * 1000:+.1f} ms (goal P95 1 ms)")
-    say(f"at {most / 3:.1f} chats a second, a third of capacity; shadows: {json.dumps(ledger)}")
-
-
-def figures(say: Callable[[str], None] = print) -> None:
-    """Measure and print."""
-    uvloop.run(measure(say))
-
-
-if __name__ == "__main__":
-    figures()
+        mirrored, alone = (np.percentile(firsts[one], percent) for one in ("mirrored", "alone"))
+        later = (mirrored - alone) * 1000
+        yield f"first text, mirrored - alone, P{percent}: {later:+.1f} ms (goal P95 1 ms)"
+    yield f"at {most / 3:.1f} chats a second, a third of capacity; shadows: {json.dumps(ledger)}"

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import re
+import statistics
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
 from urllib.parse import urlsplit
 
 import httptools
 
+EVENTS = 64
+"""Events of a stream whose throughput is measured."""
+ROUNDS, CALLS, AT_ONCE = 5, 25, 20
+Rates = dict[str, list[float]]
 _LEFT = re.compile(rb'"content":" (\d+)"')
 
 
@@ -90,3 +96,26 @@ async def listen(url: str, streams: int, each: int, events: int, spread: float =
             await asyncio.sleep(spread / streams * (number % 7 + 1) / 4)
     await asyncio.gather(*opened)
     return heard
+
+
+async def rates(addresses: Mapping[str, str]) -> Rates:
+    """Measure whole streams a second at each address, in turns; the first round warms up."""
+    found: Rates = {name: [] for name in addresses}
+    for number in range(ROUNDS + 1):
+        for name, address in addresses.items():
+            calls, began = CALLS if name != "litellm" else CALLS // 8, time.perf_counter()
+            heard = await listen(address, AT_ONCE, calls, EVENTS)
+            assert not heard.lost, name  # noqa: S101 - a bench that loses measures nothing
+            if number:
+                found[name].append(heard.whole / (time.perf_counter() - began))
+    return found
+
+
+def medians(found: Rates) -> str:
+    """Return the median of each, in one line."""
+    return ", ".join(f"{name} {statistics.median(one):.0f}" for name, one in found.items())
+
+
+def median_ratio(found: Rates, one: str, other: str) -> float:
+    """Return the median of the ratios of each round."""
+    return statistics.median(map(float.__truediv__, found[one], found[other]))
