@@ -172,14 +172,11 @@ class PinRow(Table):
 
 
 class MemoryRow(Table):
-    """An item of the memory: its namespace with a period behind each label, its unit vector."""
+    """An item of the memory: its namespace with periods between the labels, its unit vector."""
 
     __tablename__ = "memory_items"
 
-    # Prefixes are found by comparing bytes: locales of PostgreSQL would do it otherwise.
-    namespace: Mapped[str] = mapped_column(
-        Words().with_variant(Words(collation="C"), "postgresql"), primary_key=True
-    )
+    namespace: Mapped[str] = mapped_column(primary_key=True)
     key: Mapped[str] = mapped_column(primary_key=True)
     value: Mapped[str]
     vector: Mapped[bytes | None] = mapped_column(LargeBinary)

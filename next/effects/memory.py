@@ -19,7 +19,6 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import openai
-import psycopg
 from langgraph.store.base import (
     BaseStore,
     GetOp,
@@ -69,7 +68,8 @@ class Memory(msgspec.Struct, frozen=True):
 
     def value(self) -> dict[str, Any]:
         """Return what is stored; every filterable field is there, as `$ne` needs on PostgreSQL."""
-        return {name: getattr(self, name) for name in _STORED}
+        derived = {"id", "time", "score"}
+        return {k: v for k, v in msgspec.structs.asdict(self).items() if k not in derived}
 
 
 def namespace(user_id: str) -> tuple[str, str]:
@@ -100,25 +100,17 @@ def _label(user_id: str) -> str:
 def memories(items: Sequence[Item]) -> list[Memory]:
     """Return the memories of found items, in their order."""
     return [
-        Memory(
-            item.key,
-            **{name: str(item.value.get(name) or default) for name, default in _STORED.items()},
-            time=item.updated_at.isoformat(timespec="seconds"),
-            score=getattr(item, "score", None),
+        msgspec.convert(
+            {
+                **item.value,
+                "id": item.key,
+                "time": item.updated_at.isoformat(timespec="seconds"),
+                "score": getattr(item, "score", None),
+            },
+            Memory,
         )
         for item in items
     ]
-
-
-_STORED = {"text": "", "type": "fact", "session_id": "", "relation": ""}
-"""What a memory is made of, by what stands for it where it is missing."""
-
-
-class TooFewEmbeddings(openai.OpenAIError):
-    """A provider answered with fewer embeddings than texts, or with more."""
-
-    def __init__(self, got: int, wanted: int) -> None:
-        super().__init__(f"{got} embeddings for {wanted} texts")
 
 
 class Embedder:
@@ -136,8 +128,6 @@ class Embedder:
         found = await self._models.openai(entry).embeddings.create(
             model=entry.name, input=list(texts), encoding_format="float"
         )
-        if len(found.data) != len(texts):
-            raise TooFewEmbeddings(len(found.data), len(texts))
         return [one.embedding for one in sorted(found.data, key=lambda one: one.index)]
 
 
@@ -173,19 +163,14 @@ async def open_postgres(url: str, embedder: Embedder | None) -> AsyncIterator[Ba
     """Open LangGraph's PostgreSQL store, on the tape; an embedder needs pgvector there.
 
     Its own methods queue calls for a background task, which keeps the context of the first call;
-    `TapedStore` uses its `abatch`, which is direct. Raises `psycopg.Error` where the database
-    cannot be reached or set up.
+    `TapedStore` uses its `abatch`, which is direct.
     """
     index: IndexConfig | None = None
     if embedder is not None:
         index = {"dims": embedder.dims, "embed": embedder, "fields": [TEXT]}
     opened = AsyncPostgresStore.from_conn_string(url, pool_config=_POOL, index=index)  # type: ignore[arg-type] # its TypedDict adds optional keys
     async with opened as store:
-        try:
-            await store.setup()
-        except psycopg.errors.InsufficientPrivilege:
-            log.error("memory needs the extension: CREATE EXTENSION vector, as a superuser")
-            raise
+        await store.setup()
         try:
             yield TapedStore(store)
         finally:
@@ -195,20 +180,14 @@ async def open_postgres(url: str, embedder: Embedder | None) -> AsyncIterator[Ba
                 await asyncio.wait([queue])
 
 
-class BadOperation(ValueError):
-    """The store does not support an operation; `what` names it."""
-
-    def __init__(self, *, what: str) -> None:
-        super().__init__(f"the memory store does not support {what}")
-
-
 class VectorStore(BaseStore):
     """A store in one table of any SQL database, searched by cosine with NumPy.
 
-    Without `embed`, searches return the newest items. Filters are of plain values and `$ne`, and
-    namespaces are not listed. Operations are performed in their order, by the caller's task, and a
-    batch is one transaction. A failing `embed` loses no item: it is stored without a vector, and
-    such items come last in searches. Searches raise its error.
+    A search is of one namespace, with none beneath it; without `embed`, it returns the newest
+    items. Filters are of plain values and `$ne`, and namespaces are not listed. Operations are
+    performed in their order, by the caller's task, and a batch is one transaction. A failing
+    `embed` loses no item: it is stored without a vector, and such items come last in searches.
+    Searches raise its error.
     """
 
     def __init__(
@@ -224,7 +203,7 @@ class VectorStore(BaseStore):
         raise NotImplementedError
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """Perform operations; one result each, in their order. Raises `BadOperation`."""
+        """Perform operations; one result each, in their order."""
         ops = list(ops)
         vectors = [await self._vector(op) for op in ops]  # before a transaction is open
         async with self._database.engine.begin() as connection:
@@ -259,13 +238,13 @@ class VectorStore(BaseStore):
             case SearchOp():
                 return await _search(connection, op, vector)
             case ListNamespacesOp():
-                raise BadOperation(what="a listing of namespaces")
+                raise NotImplementedError
         return None
 
     def _put(self, op: PutOp, vector: bytes | None) -> Any:
         now, value = self._clock(), json.dumps(op.value, ensure_ascii=False)
         changed = {"value": value, "vector": vector, "updated_at": now}
-        keys = {"namespace": _joined(op.namespace), "key": op.key}
+        keys = {"namespace": ".".join(op.namespace), "key": op.key}
         new = self._database.insert(MemoryRow).values(created_at=now, **keys, **changed)
         return new.on_conflict_do_update(index_elements=[*keys], set_=changed)
 
@@ -274,7 +253,7 @@ async def _search(
     connection: AsyncConnection, op: SearchOp, query: bytes | None
 ) -> list[SearchItem]:
     newest = select(MemoryRow).order_by(MemoryRow.updated_at.desc(), MemoryRow.key)
-    rows = await connection.execute(newest.where(*_beneath(op.namespace_prefix)))
+    rows = await connection.execute(newest.where(_within(op.namespace_prefix)))
     found = [SearchItem(**_fields(row), score=_cosine(row.vector, query)) for row in rows]
     found = [item for item in found if matches(item.value, op.filter or {})]
     found.sort(key=lambda item: -2.0 if item.score is None else item.score, reverse=True)
@@ -282,41 +261,31 @@ async def _search(
 
 
 def matches(value: Mapping[str, Any], conditions: Mapping[str, Any]) -> bool:
-    """Whether a value meets a filter of `SearchOp`; raises `BadOperation`."""
+    """Whether a value meets a filter of `SearchOp`; raises `NotImplementedError`."""
     return all(_holds(value.get(field), wanted) for field, wanted in conditions.items())
 
 
 def _holds(value: Any, wanted: Any) -> bool:
     match wanted:
-        case {"$ne": other, **more} if not more:
+        case {"$ne": other}:
             return bool(value != other)
         case dict() if any(key.startswith("$") for key in wanted):
-            raise BadOperation(what=f"the filter {wanted!r}")
+            raise NotImplementedError(wanted)
         case _:
             return bool(value == wanted)
 
 
-def _joined(labels: tuple[str, ...]) -> str:
-    """Return a namespace with a period behind each label."""
-    if any("." in label for label in labels):
-        raise BadOperation(what=f"a period in {labels!r}")
-    return "".join(f"{label}." for label in labels)
+def _within(labels: tuple[str, ...]) -> ColumnElement[bool]:
+    return MemoryRow.namespace == ".".join(labels)
 
 
 def _is(op: GetOp | PutOp) -> list[ColumnElement[bool]]:
-    return [MemoryRow.namespace == _joined(op.namespace), MemoryRow.key == op.key]
-
-
-def _beneath(labels: tuple[str, ...]) -> list[ColumnElement[bool]]:
-    if not labels:
-        return []
-    prefix = _joined(labels)  # and what follows a period is a slash
-    return [MemoryRow.namespace >= prefix, MemoryRow.namespace < f"{prefix[:-1]}/"]
+    return [_within(op.namespace), MemoryRow.key == op.key]
 
 
 def _fields(row: Row[Any]) -> dict[str, Any]:
     return {
-        "namespace": tuple(row.namespace.split(".")[:-1]),
+        "namespace": tuple(row.namespace.split(".")),
         "key": row.key,
         "value": json.loads(row.value),
         "created_at": datetime.fromtimestamp(row.created_at, UTC),

@@ -15,7 +15,6 @@ from langgraph.store.memory import InMemoryStore
 
 from cutover import Exchange
 from effects.memory import (
-    BadOperation,
     Embedder,
     Memory,
     VectorStore,
@@ -102,9 +101,7 @@ async def test_users_are_told_apart_to_the_letter(
         await put(vectors, clock, Memory(user, "tea"), user=user)
     for user in users:
         assert ids(await vectors.asearch(namespace(user), query="tea", limit=99)) == user
-    assert len(await vectors.asearch(("memories",), limit=99)) == len(users)
-    assert len(await vectors.asearch((), limit=99)) == len(users)
-    assert await vectors.asearch(("memorie",), limit=99) == []
+    assert await vectors.asearch(("memories",), limit=99) == []
 
 
 async def test_memories_of_a_session_or_relation_are_filtered(
@@ -189,13 +186,11 @@ async def test_a_batch_is_performed_in_its_order(vectors: VectorStore) -> None:
 
 @pytest.mark.parametrize("database_url", ["memory"], indirect=True)
 async def test_what_the_store_does_not_support_is_refused(vectors: VectorStore) -> None:
-    """Labels with a period, other operators than one, a listing of namespaces."""
+    """Other operators than one, a listing of namespaces."""
     await vectors.aput(ADA, "a", {"text": "tea"})
-    with pytest.raises(BadOperation, match="period"):
-        await vectors.abatch([GetOp(("a.b",), "a")])
-    with pytest.raises(BadOperation, match="like"):
+    with pytest.raises(NotImplementedError, match="like"):
         await vectors.asearch(ADA, filter={"text": {"$like": "t%"}})
-    with pytest.raises(BadOperation, match="listing"):
+    with pytest.raises(NotImplementedError):
         await vectors.alist_namespaces()
 
 
