@@ -36,6 +36,7 @@ _QUESTION = re.compile(r"(?i)[?？]|^(?:what|who|how|when|where)\b")
 _SENTENCE = re.compile(r"(?:[^。！？!?\n.]|\.(?=\d))+[。！？!?.]?")
 _DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}")
 _SUM = re.compile(r"[(\d][\d\s.()]*(?:\s*[-+*/×÷]+\s*[(\d][\d.()]*)+")
+_ASCII = str.maketrans("×÷", "*/")
 _PAST = re.compile(r"(?i)记得|上次|以前|之前|去年|小时候|remember|last (?:time|week|year)|\bago\b")
 _TIME = re.compile(r"(?i)几点|现在.*时间|what time|current time")
 _DECIDE = re.compile(r"(?i)预订|帮我订|问我|\bbook\b|\bask me\b")
@@ -142,34 +143,26 @@ def _calls(request: ModelRequest) -> list[FunctionCall]:
     question = _DATE.sub(" ", request.question)
     form = {"name": "answer", "label": _quote(request), "type": "text", "required": True}
     wanted: list[tuple[str, Any]] = [
-        ("calculate", {"expression": _expression(one[0])}) for one in _SUM.finditer(question)
+        ("calculate", {"expression": one[0].strip(" .").translate(_ASCII)})
+        for one in _SUM.finditer(question)
     ]
-    wanted += [
-        (tool, arguments)
-        for words, tool, arguments in (
-            (_TIME, "current_time", {}),
-            (_PAST, "search_memory", {"query": _quote(request)}),
-            (_DECIDE, "ask_human", {"title": _quote(request), "fields": [form]}),
-        )
-        if words.search(question)
-    ]
+    for words, tool, arguments in (
+        (_TIME, "current_time", {}),
+        (_PAST, "search_memory", {"query": _quote(request)}),
+        (_DECIDE, "ask_human", {"title": _quote(request), "fields": [form]}),
+    ):
+        if words.search(question):
+            wanted.append((tool, arguments))
     return [
         FunctionCall(tool, _json(arguments)) for tool, arguments in wanted if tool in request.tools
     ]
 
 
-def _expression(found: str) -> str:
-    return found.strip(" .").replace("×", "*").replace("÷", "/")
-
-
 def _results(request: ModelRequest) -> list[str]:
-    turn = request.turn
-    calls = {call.id: call for one in turn for call in one.calls}
-    return [
-        _result(request, calls.get(one.call_id, FunctionCall("tool")), one.text)
-        for one in turn
-        if one.role == "tool"
-    ]
+    calls = {call.id: call for one in request.turn for call in one.calls}
+    unknown = FunctionCall("tool")
+    results = [one for one in request.turn if one.role == "tool"]
+    return [_result(request, calls.get(one.call_id, unknown), one.text) for one in results]
 
 
 def _result(request: ModelRequest, call: FunctionCall, text: str) -> str:

@@ -13,8 +13,6 @@ from typing import Any
 
 import msgspec
 
-from loadtests.simulator.request import Unreadable
-
 DIMENSIONS = 64
 _FEATURE = re.compile(r"[A-Za-z\u00c0-\u024f']+|\d+|(?=([\u3400-\u9fff]{2}))?[\u3400-\u9fff]")
 _PLACES = 4
@@ -35,16 +33,12 @@ def embed_text(text: str) -> list[float]:
 def answer_embeddings(raw: bytes) -> bytes:
     """Return the body that answers a request for embeddings, as floats or as base64.
 
-    Raises:
-        ValueError: the body is no JSON, or no such request (`Unreadable`).
+    Raises ValueError, KeyError, TypeError or AttributeError where the body is no such request.
     """
-    try:
-        body: dict[str, Any] = msgspec.json.decode(raw)
-        given = body["input"]
-        texts = [str(one) for one in given] if isinstance(given, list) else [given]
-        vectors = [embed_text(text) for text in texts]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise Unreadable(error, "embeddings") from error
+    body: dict[str, Any] = msgspec.json.decode(raw)
+    given = body["input"]
+    texts = [str(one) for one in given] if isinstance(given, list) else [given]
+    vectors = [embed_text(text) for text in texts]
     packed = body.get("encoding_format") == "base64"
     data = [
         {

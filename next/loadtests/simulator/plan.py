@@ -1,6 +1,9 @@
 """What is sent for an answer, when, and how it ends: faults are decided here, `play` obeys."""
 
+import re
 from typing import Literal, NamedTuple, assert_never
+
+import msgspec
 
 from loadtests.simulator.answer import (
     Answer,
@@ -16,11 +19,11 @@ from loadtests.simulator.answer import (
 from loadtests.simulator.request import Api, ModelRequest
 from loadtests.simulator.wire import (
     HTTP_SERVER_ERROR,
+    STREAMS,
+    WHOLE,
     StreamPart,
     error_body,
     error_event,
-    stream_parts,
-    whole_body,
 )
 
 OK = 200
@@ -48,12 +51,14 @@ def plan_answer(request: ModelRequest, answer: Answer) -> Plan:
     if answer.status != OK:
         return plan_body(b"", answer, request.api)
     if answer.raw is not None:
-        parts = [StreamPart(one, carries=True) for one in _split_events(answer.raw.encode())]
+        events = re.split(rb"(?<=\n\n)", answer.raw.encode())  # every byte is kept
+        parts = [StreamPart(event, carries=True) for event in events if event]
         streamed = not answer.raw.lstrip().startswith("{")
     elif request.stream:
-        parts, streamed = stream_parts(request, answer), True
+        parts, streamed = list(STREAMS[request.api](request, answer)), True
     else:
-        return plan_body(whole_body(request, answer), answer, request.api)
+        body = msgspec.json.encode(WHOLE[request.api](request, answer))
+        return plan_body(body, answer, request.api)
     media = "text/event-stream; charset=utf-8" if streamed else "application/json"
     plan = Plan(tuple(parts), media, headers=answer.headers)
     return _with_fault(plan, answer.fault, request.api)
@@ -74,12 +79,6 @@ def plan_body(body: bytes, answer: Answer, api: Api = "chat") -> Plan:
     if isinstance(fault, Cut | Silence):
         fault = type(fault)(0)
     return _with_fault(Plan(parts, status=status, headers=answer.headers), fault, api)
-
-
-def _split_events(body: bytes) -> list[bytes]:
-    """Split a recorded body after each empty line; every byte is kept."""
-    *events, rest = body.split(b"\n\n")
-    return [event + b"\n\n" for event in events] + ([rest] if rest else [])
 
 
 def _with_fault(plan: Plan, fault: Fault | None, api: Api) -> Plan:

@@ -12,13 +12,6 @@ Role = Literal["system", "user", "assistant", "tool"]
 _PICTURES = frozenset({"image_url", "input_image", "image"})
 
 
-class Unreadable(ValueError):
-    """A body is JSON, but no request for its API."""
-
-    def __init__(self, error: Exception, api: str) -> None:
-        super().__init__(f"the body is no request for {api}: {error!r}")
-
-
 class FunctionCall(msgspec.Struct, frozen=True):
     """A tool call; `arguments` is JSON text. Without an `id`, an answer derives one."""
 
@@ -79,25 +72,21 @@ class ModelRequest(msgspec.Struct, frozen=True):
 def read_request(api: Api, raw: bytes) -> ModelRequest:
     """Return a request read from its body.
 
-    Raises:
-        ValueError: the body is no JSON, or no such request (`Unreadable`).
+    Raises ValueError, KeyError, TypeError or AttributeError where the body is none.
     """
     body = msgspec.json.decode(raw)
-    try:
-        return ModelRequest(
-            api=api,
-            model=str(body["model"]),
-            messages=tuple(_READERS[api](body)),
-            tools=_tools(body),
-            max_tokens=next((body[key] for key in _LIMITS if body.get(key)), None),
-            stream=bool(body.get("stream")),
-            include_usage=api != "chat"
-            or bool((body.get("stream_options") or {}).get("include_usage")),
-            schema=_schema(body.get("response_format") or (body.get("text") or {}).get("format")),
-            digest=blake2b(raw, digest_size=12).hexdigest(),
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise Unreadable(error, api) from error
+    options = body.get("stream_options") or {}
+    return ModelRequest(
+        api=api,
+        model=str(body["model"]),
+        messages=tuple(_READERS[api](body)),
+        tools=_tools(body),
+        max_tokens=next((body[key] for key in _LIMITS if body.get(key)), None),
+        stream=bool(body.get("stream")),
+        include_usage=api != "chat" or bool(options.get("include_usage")),
+        schema=_schema(body.get("response_format") or (body.get("text") or {}).get("format")),
+        digest=blake2b(raw, digest_size=12).hexdigest(),
+    )
 
 
 _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")

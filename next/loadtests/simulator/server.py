@@ -20,7 +20,10 @@ from loadtests.simulator.request import Api, ModelRequest, read_request
 from loadtests.simulator.wire import CREATED
 
 HOST = "127.0.0.1"
-MODELS = ("sim-chat", "gpt-4.1", "gpt-4.1-mini", "claude-sim", "sim-embed")
+MODELS = [
+    {"id": name, "object": "model", "created": CREATED, "owned_by": "simulator"}
+    for name in ("sim-chat", "gpt-4.1", "gpt-4.1-mini", "claude-sim", "sim-embed")
+]
 KEYS = frozenset({"authorization", "x-api-key", "api-key"})
 """Headers that hold credentials: never kept."""
 APIS: Mapping[str, Api] = {
@@ -29,7 +32,7 @@ APIS: Mapping[str, Api] = {
     "/v1/messages": "messages",
 }
 
-When = str | Callable[[ModelRequest], bool]
+Predicate = Callable[[ModelRequest], bool]
 Reply = Answer | Callable[[ModelRequest], Answer]
 
 
@@ -58,7 +61,7 @@ class Simulator:
     def __init__(self, port: int = 0, *, chunk_ms: float = 0.0, keep: bool = True) -> None:
         self.port, self.requests = port, list[Received]()
         self._pause, self._keep = chunk_ms / 1000, keep
-        self._rules: list[tuple[When, Reply]] = []
+        self._rules: list[tuple[Predicate, Reply]] = []
         self._queue: deque[Reply] = deque()
         self._answering: set[asyncio.Task[object]] = set()
         self._changed = asyncio.Event()
@@ -77,9 +80,10 @@ class Simulator:
         """Queue answers: each is given to one model request that no rule answers."""
         self._queue.extend(answers)
 
-    def on(self, when: When, answer: Reply) -> None:
+    def on(self, when: str | Predicate, answer: Reply) -> None:
         """Answer each model request that fits: a text in the last user message, or a predicate."""
-        self._rules.append((when, answer))
+        fits = when if callable(when) else lambda request: when in request.question
+        self._rules.append((fits, answer))
 
     async def until(self, condition: Callable[[Self], bool]) -> None:
         """Wait until a condition on `requests` holds; it is evaluated whenever one changes."""
@@ -131,7 +135,9 @@ class Simulator:
         try:
             match method, path:
                 case "GET", "/v1/models":
-                    return plan_body(_catalogue(), Answer())
+                    return plan_body(
+                        msgspec.json.encode({"object": "list", "data": MODELS}), Answer()
+                    )
                 case "POST", "/v1/embeddings":
                     return plan_body(answer_embeddings(raw), Answer())
                 case "POST", _ if path in APIS:
@@ -139,20 +145,17 @@ class Simulator:
                 case _:
                     refusal = Answer(status=404, text=f"There is no {method} {path}.")
                     return plan_body(b"", refusal, api)
-        except ValueError as error:
-            return plan_body(b"", Answer(status=400, text=str(error)), api)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            refusal = Answer(status=400, text=f"The body is no such request: {error!r}")
+            return plan_body(b"", refusal, api)
         return plan_answer(request, self._answer(request))
 
     def _answer(self, request: ModelRequest) -> Answer:
-        fitting = (reply for when, reply in self._rules if _fits(when, request))
+        fitting = (reply for fits, reply in self._rules if fits(request))
         reply = next(fitting, None) or (self._queue.popleft() if self._queue else None)
         if reply is None:
             return answer_request(request)
         return reply if isinstance(reply, Answer) else reply(request)
-
-
-def _fits(when: When, request: ModelRequest) -> bool:
-    return when in request.question if isinstance(when, str) else when(request)
 
 
 def _received(request: web.Request, raw: bytes) -> Received:
@@ -198,11 +201,3 @@ def _close(request: web.Request, *, reset: bool = False) -> None:
     with socket.socket(fileno=os.dup(number)) as same:
         same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     transport.abort()
-
-
-def _catalogue() -> bytes:
-    data = [
-        {"id": name, "object": "model", "created": CREATED, "owned_by": "simulator"}
-        for name in MODELS
-    ]
-    return msgspec.json.encode({"object": "list", "data": data})

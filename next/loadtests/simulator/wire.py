@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import count, zip_longest
-from typing import Any, NamedTuple, assert_never
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -26,16 +26,6 @@ class StreamPart(NamedTuple):
     pauses: int = 1
 
 
-def stream_parts(request: ModelRequest, answer: Answer) -> list[StreamPart]:
-    """Return the stream of an answer."""
-    return list(_STREAMS[request.api](request, answer))
-
-
-def whole_body(request: ModelRequest, answer: Answer) -> bytes:
-    """Return an answer as one JSON body."""
-    return msgspec.json.encode(_WHOLE[request.api](request, answer))
-
-
 def error_body(api: Api, status: int, message: str) -> bytes:
     """Return the JSON of an error; its type follows from the status, as with OpenAI."""
     kind = {401: "authentication_error", 429: "rate_limit_error"}.get(status)
@@ -48,16 +38,12 @@ def error_body(api: Api, status: int, message: str) -> bytes:
 
 def error_event(api: Api, code: str, message: str) -> bytes:
     """Return an error in a stream that began well."""
-    match api:
-        case "chat":
-            return _data({"error": {"message": message, "type": code, "param": None, "code": code}})
-        case "responses":
-            failure = {"type": "error", "code": code, "message": message, "param": None}
-            return _event(failure | {"sequence_number": 0})
-        case "messages":
-            return _event({"type": "error", "error": {"type": code, "message": message}})
-        case _:
-            assert_never(api)
+    if api == "messages":
+        return _event({"type": "error", "error": {"type": code, "message": message}})
+    error: Json = {"type": code, "code": code, "message": message, "param": None}
+    if api == "chat":
+        return _data({"error": error})
+    return _event(error | {"type": "error", "sequence_number": 0})
 
 
 def _data(body: Json) -> bytes:
@@ -140,23 +126,16 @@ def _chat_head(request: ModelRequest, kind: str) -> Json:
 
 
 def _chat_calls(request: ModelRequest, answer: Answer) -> list[Json]:
+    functions = [{"name": one.name, "arguments": one.arguments} for one in answer.tool_calls]
     return [
-        {
-            "id": _call_id(request, answer, k),
-            "type": "function",
-            "function": {"name": call.name, "arguments": call.arguments},
-        }
-        for k, call in enumerate(answer.tool_calls)
+        {"id": _call_id(request, answer, k), "type": "function", "function": function}
+        for k, function in enumerate(functions)
     ]
 
 
 def _chat_usage(request: ModelRequest, answer: Answer) -> Json:
     asked, written = _counts(request, answer)
-    return {
-        "prompt_tokens": asked,
-        "completion_tokens": written,
-        "total_tokens": asked + written,
-    }
+    return {"prompt_tokens": asked, "completion_tokens": written, "total_tokens": asked + written}
 
 
 # Responses
@@ -208,14 +187,7 @@ def _response(request: ModelRequest, answer: Answer) -> Json:
     reasons = {"length": "max_output_tokens", "content_filter": "content_filter"}
     reason = reasons.get(answer.finish_reason or "")
     asked, written = _counts(request, answer)
-    thought = len(split_text(answer.reasoning))
-    usage = {
-        "input_tokens": asked,
-        "input_tokens_details": {"cached_tokens": 0},
-        "output_tokens": written,
-        "output_tokens_details": {"reasoning_tokens": thought},
-        "total_tokens": asked + written,
-    }
+    usage = {"input_tokens": asked, "output_tokens": written, "total_tokens": asked + written}
     return {
         "id": f"resp_{request.digest}",
         "object": "response",
@@ -225,9 +197,6 @@ def _response(request: ModelRequest, answer: Answer) -> Json:
         "incomplete_details": {"reason": reason} if reason else None,
         "model": request.model,
         "output": _response_items(request, answer),
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-        "tools": [],
         "usage": None if answer.usage == "none" else usage,
     }
 
@@ -311,5 +280,5 @@ def _messages_whole(request: ModelRequest, answer: Answer) -> Json:
     }
 
 
-_STREAMS = {"chat": _chat_stream, "responses": _responses_stream, "messages": _messages_stream}
-_WHOLE = {"chat": _chat_whole, "responses": _response, "messages": _messages_whole}
+STREAMS = {"chat": _chat_stream, "responses": _responses_stream, "messages": _messages_stream}
+WHOLE = {"chat": _chat_whole, "responses": _response, "messages": _messages_whole}
