@@ -228,9 +228,9 @@ async def _ask_human(**form: Any) -> str:
 
 
 ASK_HUMAN = StructuredTool(
-    name=forms.ASK_HUMAN,
-    description=forms.ASK_HUMAN_DESCRIPTION,
-    args_schema=forms.ASK_HUMAN_SCHEMA,
+    name=forms.ASK_HUMAN["name"],
+    description=forms.ASK_HUMAN["description"],
+    args_schema=forms.ASK_HUMAN["parameters"],
     coroutine=_ask_human,
     handle_tool_error=True,
 )
@@ -253,7 +253,7 @@ def _calls(state: CompanionState) -> list[dict[str, str]]:
 def _result_of_question(state: CompanionState, place: int, content: str) -> ToolMessage:
     """Return what the model reads of its question; the answer replaces the message by its id."""
     hitl_id, call_id = state["hitl_request"]["hitl_id"], _calls(state)[place]["id"]
-    return ToolMessage(content, id=hitl_id, name=forms.ASK_HUMAN, tool_call_id=call_id)
+    return ToolMessage(content, id=hitl_id, name=ASK_HUMAN.name, tool_call_id=call_id)
 
 
 def route_after_reasoning(state: CompanionState) -> Literal["tools", "human", "__end__"]:

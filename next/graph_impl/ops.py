@@ -31,6 +31,7 @@ from graph_impl.flow import (
 from graph_impl.model import ask, chat_model, find_model
 from rules import intents, risk
 from rules.flows import ops as wire
+from rules.flows.fields import ErrorEvent
 from rules.forms import HumanAnswer
 from rules.models import HISTORY, window
 from rules.prompts import text
@@ -98,7 +99,7 @@ async def preprocess(state: OpsState, runtime: Runtime[Context]) -> dict[str, An
         "turn": msgspec.to_builtins(turn),
         "reply_id": reply_id,
         "items": items,
-        "preprocessed": msgspec.to_builtins(found) | {"certain": found.certain},
+        "preprocessed": msgspec.to_builtins(found),
         "messages": [*replacing(shown), HumanMessage(found.text)],
         "iteration": 0,
         "worker_result": {},
@@ -111,8 +112,8 @@ async def preprocess(state: OpsState, runtime: Runtime[Context]) -> dict[str, An
 async def reason(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Decide on the next instruction, or that there is none; the model is asked unless certain."""
     step = state["iteration"] + 1
-    if step == 1 and state["preprocessed"]["certain"]:
-        return {"iteration": step, "current_instruction": state["preprocessed"]["instruction"]}
+    if step == 1 and (wished := state["preprocessed"]["instruction"]):
+        return {"iteration": step, "current_instruction": wished}
     options = _options(runtime)
     model = chat_model(find_model(options.model_id), temperature=options.temperature)
     system = prompt("ops_system", {"workers": risk.worker_lines()})
@@ -226,7 +227,7 @@ async def check(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
         following = risk.after_step(
             step,
             state.get("max_iterations") or _options(runtime).max_iterations,
-            certain=step == 1 and state["preprocessed"]["certain"],
+            certain=step == 1 and state["preprocessed"]["instruction"] is not None,
             ok=result["ok"],
             unknown=unknown,
         )
@@ -252,7 +253,7 @@ async def error(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
     """End a turn that was rejected, or that broke off."""
     if code := state["error_message"]:
         await _keep(state, runtime, state["final_message"])
-        send(runtime, wire.OpsError(code))
+        send(runtime, ErrorEvent(code))
         send(runtime, wire.OpsDone("failed"))
         return {}
     reply = await _keep(state, runtime, _text(state, runtime, "rejected"))

@@ -95,7 +95,7 @@ async def recall_memory(state: SessionState, runtime: Runtime[Context]) -> dict[
         raise Refused(404, "unknown_session", "no session with this session_id is stored")
     turn = await _stored(state, session_id, "user", state["message"])
     if not earlier:
-        send(runtime, wire.SessionCreated(wire.OpenedSession(session_id)))
+        send(runtime, wire.SessionCreated({"session_id": session_id}))
     send(runtime, wire.SessionThinking())
     recalled: list[Memory] = []
     if user_id and (options.recall == "always" or not earlier):
@@ -266,7 +266,7 @@ GRAPH = builder.compile(store=CurrentStore())
 
 
 _taped = wrap_graph(GRAPH, saver=lambda: current().threads)
-_events = event_reader(wire.SessionEvent, lambda piece: wire.SessionText(wire.TextPiece(piece)))
+_events = event_reader(wire.SessionEvent, lambda piece: wire.SessionText({"content": piece}))
 
 
 def stack(

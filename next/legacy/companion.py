@@ -29,21 +29,13 @@ from legacy.model import (
 )
 from rules import extraction, forms, intents, prompts
 from rules.flows import companion as wire
-from rules.forms import ASK_HUMAN_DESCRIPTION, ASK_HUMAN_SCHEMA
 from rules.intents import emotion_of
 from rules.models import HISTORY, MOST_ITERATIONS, runs_tools, window
 from rules.prompts import text, tool_error
 
 log = logging.getLogger(__name__)
 
-_ASKING: Final[Message] = {
-    "type": "function",
-    "function": {
-        "name": forms.ASK_HUMAN,
-        "description": ASK_HUMAN_DESCRIPTION,
-        "parameters": ASK_HUMAN_SCHEMA,
-    },
-}
+_ASKING: Final[Message] = {"type": "function", "function": forms.ASK_HUMAN}
 
 
 @dataclass(slots=True)

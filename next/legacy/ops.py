@@ -16,6 +16,7 @@ from effects.world import current, new_id, read_clock
 from legacy.model import Message, ask, render
 from rules import intents, risk
 from rules.flows import ops as wire
+from rules.flows.fields import ErrorEvent
 from rules.models import HISTORY, window
 from rules.prompts import text
 
@@ -72,7 +73,7 @@ async def ops(request: Request[wire.OpsRequest, wire.OpsOptions]) -> AsyncIterat
     limit = body.max_iterations or options.max_iterations
     following, closing = "reason", ""
     while following == "reason":
-        certain = wish.certain and session.step == 0
+        certain = wish.instruction is not None and session.step == 0
         with timed("reason"):
             decision = wish.instruction if certain else await _decide(session)
         if not isinstance(decision, risk.Instruction):
@@ -101,9 +102,7 @@ async def ops(request: Request[wire.OpsRequest, wire.OpsOptions]) -> AsyncIterat
         closing = closing or text("ops", options.texts, "completed")
         await session.keep(closing)
         if following == "error" and not session.rejected:
-            yield wire.OpsError(
-                "outcome_unknown" if session.result.unknown else "too_many_iterations"
-            )
+            yield ErrorEvent("outcome_unknown" if session.result.unknown else "too_many_iterations")
             yield wire.OpsDone("failed")
         else:
             yield wire.OpsFinal(closing)

@@ -34,7 +34,7 @@ async def session(request: Asked) -> AsyncIterator[wire.SessionEvent]:
     history = await _history(request)
     await _store(session_id, "user", body.message, body.user_id)
     if not history:
-        yield wire.SessionCreated(wire.OpenedSession(session_id))
+        yield wire.SessionCreated({"session_id": session_id})
     yield wire.SessionThinking()
     with timed("recall_memory"):
         recalled = await _recall(request, session_id, new=not history)
@@ -55,7 +55,7 @@ async def session(request: Asked) -> AsyncIterator[wire.SessionEvent]:
                 tool_choice=choice,
             ):
                 if piece:
-                    yield wire.SessionText(wire.TextPiece(piece))
+                    yield wire.SessionText({"content": piece})
         said += answer.text
         if not left or not runs_tools(answer.finish, len(answer.calls)):
             break

@@ -13,17 +13,10 @@ from msgspec import UNSET, Meta, UnsetType
 
 from rules.prompts import ToolFault
 
-ASK_HUMAN: Final = "ask_human"
-"""Name of the tool by which a model puts a form to the user."""
-ASK_HUMAN_DESCRIPTION: Final = (
-    "Ask the user to fill in a form when something only they can tell or decide is missing. "
-    "One question at a time; the answer comes back as JSON."
-)
-
-ASK_HUMAN_SCHEMA: Final[dict[str, Any]] = json.loads(
+ASK_HUMAN: Final[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "ask_human.json").read_text("utf-8")
 )
-"""JSON schema of the arguments of `ask_human`, as models are shown it."""
+"""Name, description and parameters of the tool by which a model puts a form to the user."""
 
 _TOO_LARGE: Final = 1 << 63
 _Label = Annotated[str, Meta(min_length=1, max_length=500, pattern=r"^[^\x00]*\Z")]
@@ -124,7 +117,7 @@ class DividedCalls(msgspec.Struct, frozen=True):
 
 def divide_calls(calls: Sequence[tuple[str, str]]) -> DividedCalls:
     """Divide a round's calls, pairs of a name and the JSON text of its arguments."""
-    forms = {n: form_of(text) for n, (name, text) in enumerate(calls) if name == ASK_HUMAN}
+    forms = {n: form_of(text) for n, (name, text) in enumerate(calls) if name == ASK_HUMAN["name"]}
     question = next((index for index, form in forms.items() if form is not None), None)
     errors: dict[int, ToolFault] = {
         index: "bad_arguments" if form is None else "tool_failed"

@@ -17,6 +17,7 @@ from rules.flows.fields import (
     PromptParams,
     Temperature,
     Tokens,
+    still_due,
 )
 
 Iterations = Annotated[int, Meta(ge=0, le=50)]
@@ -80,7 +81,7 @@ class ToolFeedback(msgspec.Struct, frozen=True):
 
 
 class _Event(msgspec.Struct, frozen=True, tag_field="step"):
-    """An event; its tag is its `step`."""
+    pass
 
 
 class ChatAccept(_Event, frozen=True, tag="ACCEPT"):
@@ -121,20 +122,14 @@ class ChatEnd(_Event, frozen=True, tag="END"):
 ChatEvent = ChatAccept | ChatStartReply | ChatSend | ChatSuccess | ChatFailed | ChatEnd
 
 
+_GRAMMAR = Grammar(
+    (one("ACCEPT"), one("START_REPLY"), many("SEND"), one("SUCCESS", "FAILED"), one("END"))
+)
+
+
 def _failure(options: ChatOptions, code: str, last: str | None) -> tuple[Event, ...]:
-    match last:
-        case "END":
-            return ()
-        case "SUCCESS" | "FAILED":
-            return (ChatEnd(),)
-        case "ACCEPT":
-            begin: tuple[Event, ...] = (ChatStartReply(),)
-        case None:
-            begin = (ChatAccept(), ChatStartReply())
-        case _:
-            begin = ()
-    failed = ChatFailed(code) if options.wire == "extended" else ChatFailed()
-    return (*begin, failed, ChatEnd())
+    failed = ChatFailed(code if options.wire == "extended" else UNSET)
+    return still_due(_GRAMMAR, last, ChatAccept(), ChatStartReply(), failed, ChatEnd())
 
 
 CHAT = FlowSpec(
@@ -142,9 +137,7 @@ CHAT = FlowSpec(
     requests={"/chat/sse": ChatRequest},
     options=ChatOptions,
     events=ChatEvent,
-    grammar=Grammar(
-        (one("ACCEPT"), one("START_REPLY"), many("SEND"), one("SUCCESS", "FAILED"), one("END"))
-    ),
+    grammar=_GRAMMAR,
     texts={
         "SEND": {
             "content": Text(growth="total"),

@@ -11,13 +11,14 @@ import msgspec
 from cutover.flow import Operation, Pausing
 from cutover.flow_spec import FlowSpec, Grammar, Text, many, maybe, one
 from rules.flows.fields import (
+    ErrorEvent,
     FlowOptions,
     Identifier,
     MessageText,
     NamedEvent,
     Share,
     Tokens,
-    closing,
+    still_due,
 )
 from rules.forms import Form, FormValue, HumanAnswer
 
@@ -59,11 +60,6 @@ class ImageRequest(msgspec.Struct, frozen=True, kw_only=True):
         check_image(self.image)
 
 
-def memory_owner(user_id: str | None, session_id: str) -> str:
-    """Return whose memories a request is about: its user's, without one its session's alone."""
-    return user_id or f"session:{session_id}"
-
-
 def check_image(url: str) -> None:
     """Raise `ValueError` where a data URL holds no image of an allowed type and size."""
     head = _HEAD.match(url)
@@ -80,6 +76,11 @@ def check_image(url: str) -> None:
     if not re.match(_MAGIC[head[1]], data, re.DOTALL):
         message = f"image is no valid base64, or no file of type image/{head[1]}"
         raise ValueError(message)
+
+
+def memory_owner(user_id: str | None, session_id: str) -> str:
+    """Return whose memories a request is about: its user's, without one its session's alone."""
+    return user_id or f"session:{session_id}"
 
 
 class RespondRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,12 +144,6 @@ class CompanionHitl(NamedEvent, frozen=True, tag="hitl"):
     form: Form
 
 
-class CompanionError(NamedEvent, frozen=True, tag="error"):
-    """Why the answer is not whole: a stable code."""
-
-    code: str
-
-
 class CompanionDone(NamedEvent, frozen=True, tag="done"):
     """Nothing follows."""
 
@@ -160,8 +155,12 @@ CompanionEvent = (
     | CompanionText
     | CompanionToolResult
     | CompanionHitl
-    | CompanionError
+    | ErrorEvent
     | CompanionDone
+)
+
+_GRAMMAR = Grammar(
+    (maybe("emotion"), many("text", "tool_result", "hitl"), maybe("error"), one("done"))
 )
 
 
@@ -170,12 +169,12 @@ COMPANION = FlowSpec(
     requests={"/chat": CompanionRequest, "/chat/image": ImageRequest},
     options=CompanionOptions,
     events=CompanionEvent,
-    grammar=Grammar(
-        (maybe("emotion"), many("text", "tool_result", "hitl"), maybe("error"), one("done"))
-    ),
+    grammar=_GRAMMAR,
     texts={"text": {"content": Text()}},
     pieces=frozenset({"text"}),
-    failure=closing(CompanionError, CompanionDone("failed")),
+    failure=lambda _options, code, last: still_due(
+        _GRAMMAR, last, ErrorEvent(code), CompanionDone("failed")
+    ),
     route_keys={"session_id": "session_id", "user_id": "user_id"},
     named=True,
     pausing=Pausing(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 from zoneinfo import ZoneInfo
 
 import msgspec
 from msgspec import Meta
 
 from cutover.flow import Event
+from cutover.flow_spec import Grammar
 from rules.prompts import check_texts
 
 Identifier = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]*\Z")]
@@ -35,6 +35,12 @@ class NamedEvent(msgspec.Struct, frozen=True, tag_field="event"):
     """An event of a flow whose frames are named: its tag is the frame's `event:` line."""
 
 
+class ErrorEvent(NamedEvent, frozen=True, tag="error"):
+    """Why the answer is not whole: a stable code."""
+
+    code: str
+
+
 class FlowOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options that every flow has; `texts` replace fixed texts of `flow`."""
 
@@ -45,30 +51,16 @@ class FlowOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def __post_init__(self) -> None:
         check_texts(self.flow, self.texts)
-        check_timezone(getattr(self, "timezone", "UTC"))
+        zone = getattr(self, "timezone", "UTC")
+        try:
+            ZoneInfo(zone)
+        except (KeyError, ValueError, OSError):
+            message = f"no time zone is called {zone!r}"
+            raise ValueError(message) from None
 
 
-def closing(
-    error: Callable[[str], Event], done: Event
-) -> Callable[[Any, str, str | None], tuple[Event, ...]]:
-    """Return what ends a flow's stream that failed: an `error` with its code, and `done`."""
-
-    def failure(_options: Any, code: str, last: str | None) -> tuple[Event, ...]:
-        match last:
-            case "done":
-                return ()
-            case "error":
-                return (done,)
-            case _:
-                return (error(code), done)
-
-    return failure
-
-
-def check_timezone(name: str) -> None:
-    """Raise `ValueError` where no time zone has this name."""
-    try:
-        ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        message = f"no time zone is called {name!r}"
-        raise ValueError(message) from None
+def still_due(grammar: Grammar, last: str | None, *ending: Event) -> tuple[Event, ...]:
+    """Return those events of an ending whose places in the grammar come behind the last event's."""
+    places = {name: place for place, step in enumerate(grammar.steps) for name in step.names}
+    reached = -1 if last is None else places[last]
+    return tuple(one for one in ending if places[str(one.__struct_config__.tag)] > reached)

@@ -10,13 +10,14 @@ from msgspec import UNSET, Meta, UnsetType
 from cutover.flow import Operation, Pausing
 from cutover.flow_spec import FlowSpec, Grammar, Text, many, maybe, one
 from rules.flows.fields import (
+    ErrorEvent,
     FlowOptions,
     Identifier,
     MessageText,
     NamedEvent,
     Temperature,
     Tokens,
-    closing,
+    still_due,
 )
 from rules.flows.session import StoredMessage
 from rules.forms import HumanAnswer
@@ -106,19 +107,13 @@ class OpsFinal(NamedEvent, frozen=True, tag="final"):
     message: str
 
 
-class OpsError(NamedEvent, frozen=True, tag="error"):
-    """Why the turn broke off: a stable code."""
-
-    code: str
-
-
 class OpsDone(NamedEvent, frozen=True, tag="done"):
     """Nothing follows."""
 
     status: Literal["completed", "approval_required", "rejected", "failed"]
 
 
-OpsEvent = OpsStep | OpsProgress | OpsResult | OpsApproval | OpsFinal | OpsError | OpsDone
+OpsEvent = OpsStep | OpsProgress | OpsResult | OpsApproval | OpsFinal | ErrorEvent | OpsDone
 
 
 class OpsSession(msgspec.Struct, frozen=True):
@@ -130,30 +125,28 @@ class OpsSession(msgspec.Struct, frozen=True):
     pending: OpsApproval | UnsetType = UNSET
 
 
-def _question(body: ResumeRequest) -> str:
-    return body.approval_id or ""  # named by its session: the one pause that is open there
-
-
 def _decision(body: ResumeRequest) -> HumanAnswer:
     return HumanAnswer("approve" if body.approved else "reject", by=body.by)
 
+
+_GRAMMAR = Grammar(
+    (
+        many("step", "progress", "result", "approval_required"),
+        *(maybe("final"), maybe("error"), one("done")),
+    )
+)
 
 OPS = FlowSpec(
     name="ops",
     requests={"/ops/react": OpsRequest},
     options=OpsOptions,
     events=OpsEvent,
-    grammar=Grammar(
-        (
-            many("step", "progress", "result", "approval_required"),
-            maybe("final"),
-            maybe("error"),
-            one("done"),
-        )
-    ),
+    grammar=_GRAMMAR,
     texts={"final": {"message": Text(growth="total")}},
     pieces=frozenset(),
-    failure=closing(OpsError, OpsDone("failed")),
+    failure=lambda _options, code, last: still_due(
+        _GRAMMAR, last, ErrorEvent(code), OpsDone("failed")
+    ),
     route_keys={"session_id": "session_id"},
     named=True,
     pausing=Pausing(
@@ -161,7 +154,8 @@ OPS = FlowSpec(
         suspended=lambda _options: (OpsDone("approval_required"),),
         resume="/ops/resume",
         resume_request=ResumeRequest,
-        question_of=_question,
+        # Without an approval it names its session, and means the one pause that is open there.
+        question_of=lambda body: body.approval_id or "",
         answer_of=_decision,
     ),
     operations=(Operation("GET", "/ops/sessions/{session_id}", "ops.session"),),

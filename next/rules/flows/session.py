@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from cutover.flow import Event, Operation
+from cutover.flow import Operation
 from cutover.flow_spec import FlowSpec, Grammar, Text, many, maybe, one
-from rules.flows.fields import FlowOptions, Identifier, MessageText, Tokens
+from rules.flows.fields import FlowOptions, Identifier, MessageText, Tokens, still_due
 
 SYSTEM_PROMPT = "你是一个有用的助手。"
 """What begins the system prompt where none is configured."""
@@ -46,24 +46,6 @@ class Usage(msgspec.Struct, frozen=True):
     total_tokens: int = 0
 
 
-class OpenedSession(msgspec.Struct, frozen=True):
-    """The id of a session that was opened."""
-
-    session_id: str
-
-
-class ProcessingStatus(msgspec.Struct, frozen=True):
-    """Status of the request."""
-
-    status: Literal["processing"] = "processing"
-
-
-class TextPiece(msgspec.Struct, frozen=True):
-    """The next piece of the answer."""
-
-    content: str
-
-
 class FinalMessage(msgspec.Struct, frozen=True, kw_only=True):
     """The whole answer, as it is stored."""
 
@@ -79,32 +61,28 @@ class SessionAnswer(msgspec.Struct, frozen=True):
     usage: Usage
 
 
-class FailureCode(msgspec.Struct, frozen=True):
-    """Why there is no answer: a stable code."""
-
-    code: str
-
-
 class _Event(msgspec.Struct, frozen=True, tag_field="type"):
-    """An event; its tag is its `type`."""
+    pass
 
 
 class SessionCreated(_Event, frozen=True, tag="session_created"):
     """A session was opened."""
 
-    data: OpenedSession
+    data: dict[Literal["session_id"], str]
 
 
 class SessionThinking(_Event, frozen=True, tag="thinking"):
     """The request is accepted."""
 
-    data: ProcessingStatus = ProcessingStatus()
+    data: dict[Literal["status"], str] = msgspec.field(
+        default_factory=lambda: {"status": "processing"}
+    )
 
 
 class SessionText(_Event, frozen=True, tag="text"):
     """A piece of the answer."""
 
-    data: TextPiece
+    data: dict[Literal["content"], str]
 
 
 class SessionDone(_Event, frozen=True, tag="done"):
@@ -114,9 +92,9 @@ class SessionDone(_Event, frozen=True, tag="done"):
 
 
 class SessionError(_Event, frozen=True, tag="error"):
-    """There is no whole answer; nothing follows."""
+    """There is no whole answer, for a stable code; nothing follows."""
 
-    data: FailureCode
+    data: dict[Literal["code"], str]
 
 
 SessionEvent = SessionCreated | SessionThinking | SessionText | SessionDone | SessionError
@@ -137,16 +115,7 @@ class SessionMessages(msgspec.Struct, frozen=True):
     messages: tuple[StoredMessage, ...]
 
 
-def _failure(_options: SessionOptions, code: str, last: str | None) -> tuple[Event, ...]:
-    match last:
-        case "done" | "error":
-            return ()
-        case None | "session_created":
-            return (SessionThinking(), SessionError(FailureCode(code)))
-        case _:
-            return (SessionError(FailureCode(code)),)
-
-
+_GRAMMAR = Grammar((maybe("session_created"), one("thinking"), many("text"), one("done", "error")))
 _ONE_SESSION = "/api/v1/sessions/{session_id}"
 
 SESSION = FlowSpec(
@@ -154,15 +123,15 @@ SESSION = FlowSpec(
     requests={"/api/v1/chat": SessionRequest},
     options=SessionOptions,
     events=SessionEvent,
-    grammar=Grammar(
-        (maybe("session_created"), one("thinking"), many("text"), one("done", "error"))
-    ),
+    grammar=_GRAMMAR,
     texts={
         "text": {"data.content": Text()},
         "done": {"data.final_message.content": Text(growth="total")},
     },
     pieces=frozenset({"text"}),
-    failure=_failure,
+    failure=lambda _options, code, last: still_due(
+        _GRAMMAR, last, SessionThinking(), SessionError({"code": code})
+    ),
     route_keys={"session_id": "session_id", "user_id": "user_id"},
     operations=(
         Operation("GET", f"{_ONE_SESSION}/messages", "session.messages"),

@@ -39,7 +39,7 @@ CLEANUP = '    with timed("cleanup"):\n        await locks.release(lock, token)\
 THINKING = "    yield wire.SessionThinking()\n"
 CREATED = """\
     if not history:
-        yield wire.SessionCreated(wire.OpenedSession(session_id))
+        yield wire.SessionCreated({"session_id": session_id})
 """
 RUNNING = """\
             for call in answer.calls:

@@ -84,8 +84,8 @@ def _streams() -> Iterator[tuple[FlowSpec, list[Event]]]:
     final = s.SessionAnswer(s.FinalMessage(id="i", content="ab"), s.Usage())
     yield CHAT, [c.ChatSend("a"), c.ChatSend("ab"), c.ChatSuccess("ab")]
     yield COMPANION, [k.CompanionText("a"), k.CompanionText("b")]
-    yield SESSION, [s.SessionText(s.TextPiece("a")), s.SessionText(s.TextPiece("b"))]
-    yield SESSION, [s.SessionText(s.TextPiece("ab")), s.SessionDone(final)]
+    yield SESSION, [s.SessionText({"content": "a"}), s.SessionText({"content": "b"})]
+    yield SESSION, [s.SessionText({"content": "ab"}), s.SessionDone(final)]
     yield PIPELINE, [p.PipelineToken("a"), p.PipelineToken("b"), whole]
     yield PIPELINE, [p.PipelineToken("ab"), *PIPELINE.failure(p.PipelineOptions(), "x", "token")]
     yield OPS, [o.OpsFinal("ab")]

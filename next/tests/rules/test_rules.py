@@ -162,7 +162,6 @@ def test_preprocess_is_certain_of_whole_requests(
     """References name items of the last result; anything unclear is left to the model."""
     found = intents.preprocess(message, ["web", "db"])
     assert found.instruction == instruction
-    assert found.certain is (instruction is not None)
     assert found.text == (text or message)
 
 
