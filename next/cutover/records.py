@@ -7,6 +7,7 @@ and no number in it can make a line unreadable.
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal, Self, TypeVar
 
 import msgspec
@@ -179,7 +180,9 @@ def encode(record: msgspec.Struct) -> bytes:
     try:
         return msgspec.json.encode(record)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_repaired(record))
+        built = msgspec.to_builtins(record)
+        text = json.dumps(built, ensure_ascii=False, separators=(",", ":"))
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 def decode(line: bytes, kind: type[R]) -> R:
@@ -203,19 +206,3 @@ def json_text(value: Any) -> str:
         return msgspec.json.encode(value).decode()
     except (UnicodeEncodeError, RecursionError, OverflowError, TypeError) as error:
         return f'"(not stored: {type(error).__name__})"'
-
-
-def _repaired(value: Any) -> Any:
-    """Return a record with whole characters only: records hold neither floats nor free JSON."""
-    match value:
-        case str():
-            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        case msgspec.Struct():
-            fields = (getattr(value, name) for name in value.__struct_fields__)
-            return type(value)(*map(_repaired, fields))
-        case dict():
-            return {_repaired(name): _repaired(one) for name, one in value.items()}
-        case tuple():
-            return tuple(map(_repaired, value))
-        case _:
-            return value

@@ -96,7 +96,7 @@ class _Codec:
         try:
             canonical = _canonical(values)
         except _UNWRITABLE as error:
-            raise NotRecordable(self.name, self._culprit(values), str(error)) from error
+            raise NotRecordable(self.name, _culprit(values), str(error)) from error
         key = blake2b(canonical, digest_size=16).digest()
         return Call(self.name, key, canonical, self.writes, seconds=self.seconds)
 
@@ -120,20 +120,27 @@ class _Codec:
             self._warn("does not return what its annotation says", error)
             return msgspec.json.decode(item)
 
-    def missing(self) -> EffectFailed:
-        """Return what a reader gets to see of a result that was not stored with its tape."""
-        return EffectFailed(self.name, "NotStored", "its result could not be encoded")
+    def result(self, values: list[Any]) -> Any:
+        """Return the one result of a call; raises where it was not stored with its tape."""
+        if not values:
+            raise EffectFailed(self.name, "NotStored", "its result could not be encoded")
+        return values[-1]
 
-    def raised(self, failed: CallFailed) -> Exception:
-        """Return what a reader of a failed call gets to see."""
-        kind = next((one for one in self.raises if one.__name__ == failed.fault.kind), None)
-        if kind is None:
-            return EffectFailed(self.name, failed.fault.kind, failed.fault.message)
+    @contextmanager
+    def raised(self) -> Iterator[None]:
+        """Raise what a reader of a failed call gets to see."""
         try:
-            return kind(*msgspec.json.decode(failed.fault.args))
-        except (TypeError, ValueError) as error:
-            self._warn(f"declares {kind.__name__}, which cannot be made of its args", error)
-            return EffectFailed(self.name, failed.fault.kind, failed.fault.message)
+            yield
+        except CallFailed as failed:
+            fault = failed.fault
+            error: Exception = EffectFailed(self.name, fault.kind, fault.message)
+            kind = next((one for one in self.raises if one.__name__ == fault.kind), None)
+            if kind is not None:
+                try:
+                    error = kind(*msgspec.json.decode(fault.args))
+                except (TypeError, ValueError) as wrong:
+                    self._warn(f"declares {kind.__name__}, which cannot be made of its args", wrong)
+            raise error from failed.error
 
     @contextmanager
     def declared(self) -> Iterator[None]:
@@ -151,42 +158,35 @@ class _Codec:
 
     @cached_property
     def _decode(self) -> Callable[[bytes], Any]:
+        pydantic = sys.modules.get("pydantic")
         try:
             wanted = get_type_hints(self.function, include_extras=True).get("return", Any)
-        except (NameError, TypeError) as error:
+            if inspect.isasyncgenfunction(self.function):
+                wanted = next(iter(get_args(wanted)), Any)
+            try:
+                return msgspec.json.Decoder(wanted, dec_hook=_decoded).decode
+            except TypeError:  # what msgspec does not know, such as unions of models
+                if pydantic is None:
+                    raise
+                validate: Callable[[bytes], Any] = pydantic.TypeAdapter(wanted).validate_json
+                return validate
+        except (NameError, TypeError, RuntimeError) as error:  # the last is pydantic's
             self._warn("has an annotation that cannot be read: its results are plain JSON", error)
             return msgspec.json.decode
-        if inspect.isasyncgenfunction(self.function):
-            wanted = next(iter(get_args(wanted)), Any)
-        try:
-            return msgspec.json.Decoder(wanted, dec_hook=_decoded).decode
-        except TypeError as error:
-            return self._decode_by_pydantic(wanted, error)
-
-    def _decode_by_pydantic(self, wanted: Any, error: TypeError) -> Callable[[bytes], Any]:
-        """Decode what msgspec does not know, such as unions of models, where pydantic is used."""
-        if (pydantic := sys.modules.get("pydantic")) is not None:
-            try:
-                validate: Callable[[bytes], Any] = pydantic.TypeAdapter(wanted).validate_json
-            except pydantic.PydanticUserError:
-                pass
-            else:
-                return validate
-        self._warn("has an annotation that cannot be read: its results are plain JSON", error)
-        return msgspec.json.decode
 
     def _warn(self, what: str, error: Exception) -> None:
         if not self._warned:
             self._warned = True
             log.warning("effect %r %s: %s", self.name, what, error)
 
-    def _culprit(self, values: dict[str, Any]) -> str:
-        for key, value in values.items():
-            try:
-                _encode(value)
-            except _UNWRITABLE:
-                return key
-        return ", ".join(values)
+
+def _culprit(values: dict[str, Any]) -> str:
+    for key, value in values.items():
+        try:
+            _encode(value)
+        except _UNWRITABLE:
+            return key
+    return ", ".join(values)
 
 
 def _coroutine(codec: _Codec) -> Callable[..., Any]:
@@ -194,10 +194,7 @@ def _coroutine(codec: _Codec) -> Callable[..., Any]:
         run = run_for(codec.name, writes=codec.writes)
         if run is None:
             return await codec.function(*args, **named)
-        values = [value async for value in _values(codec, run, args, named)]
-        if not values:
-            raise codec.missing()
-        return values[-1]
+        return codec.result([value async for value in _values(codec, run, args, named)])
 
     return wrapper
 
@@ -225,12 +222,10 @@ async def _values(
                 async for value in values:
                     yield codec.item(value, run.exchange)
 
-    try:
+    with codec.raised():
         async with aclosing(run.call(codec.call(args, named), perform)) as items:
             async for item in items:
                 yield codec.value(item)
-    except CallFailed as failed:
-        raise codec.raised(failed) from failed.error
 
 
 def _blocking(codec: _Codec) -> Callable[..., Any]:
@@ -244,23 +239,18 @@ def _blocking(codec: _Codec) -> Callable[..., Any]:
                 result = codec.function(*args, **named)
             yield codec.item(result, run.exchange)
 
-        try:
+        with codec.raised():
             items = list(call_blocking(run, codec.call(args, named), perform))
-        except CallFailed as failed:
-            raise codec.raised(failed) from failed.error
-        if not items:
-            raise codec.missing()
-        return codec.value(items[-1])
+        return codec.value(codec.result(items))
 
     return wrapper
 
 
 def _canonical(values: dict[str, Any]) -> bytes:
-    """Encode arguments; half characters, as models write them, are escaped."""
     try:
         return _encode(values)
-    except UnicodeEncodeError:
-        built = msgspec.to_builtins(values, str_keys=True, enc_hook=_encoded, order="sorted")
+    except UnicodeEncodeError:  # half characters, as models write them, are escaped
+        built = msgspec.to_builtins(values, str_keys=True, enc_hook=_encoded)
         return json.dumps(built, sort_keys=True, separators=(",", ":")).encode()
 
 

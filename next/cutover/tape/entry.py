@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 
@@ -80,16 +81,6 @@ class LiveValue:
 Item = bytes | LiveValue
 
 
-class Source(Protocol):
-    """What brings the items of a call that blocking code performs."""
-
-    def resume(self) -> None:
-        """Go on in a thread, unless a run performs the call."""
-
-    def stop(self) -> None:
-        """Bring no more."""
-
-
 @dataclass(slots=True, eq=False)
 class Entry:
     """One call: any number of runs read its items while they come and after.
@@ -106,7 +97,10 @@ class Entry:
     """The exception itself, where the call failed in this process and has to be raised as it is."""
     changed: Signal = field(default_factory=Signal)
     task: asyncio.Task[None] | None = None
-    source: Source | None = None
+    resume: Callable[[], object] = lambda: None
+    """Has a thread go on with a call of blocking code, unless a run performs it."""
+    stop: Callable[[], object] = lambda: None
+    """Brings no more items of a call of blocking code."""
     deadline: asyncio.TimerHandle | None = None
     """Ends a call that its caller performs in a thread."""
     readers: int = 0
@@ -139,8 +133,7 @@ class Entry:
             self.task.cancel()
         elif self.end == "open":
             self.close("cut")
-            if self.source is not None:
-                self.source.stop()
+            self.stop()
 
 
 def entry_record(entry: Entry) -> EntryRecord:

@@ -101,7 +101,7 @@ class _Source:
         self._items = inside(run.exchange.context(), perform)
         self._stepping = threading.Lock()
         self._draining = False
-        entry.source = self
+        entry.resume, entry.stop = self.resume, self.stop
 
     def step(self) -> bool:
         """Put the next item on the tape, or the end of the call; False: it has ended."""

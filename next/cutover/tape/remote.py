@@ -295,21 +295,24 @@ def _now(work: Coroutine[Any, Any, T]) -> T:
 # What makes a request's run the current one.
 
 
-class _Trust:
-    """Which gateway a service speaks to: that of `CUTOVER_GATEWAY`, or any on loopback.
+_RUN = re.compile("(.*)/runs/[0-9a-f]{32}")
+_LOOPBACK = re.compile(r"https?://(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?")
 
-    Where `CUTOVER_GATEWAY_KEY` is set, requests that name a run must carry it.
+
+class _Middleware:
+    """What serves an application, and knows which gateway the service speaks to.
+
+    That is the one of `CUTOVER_GATEWAY`, or any on loopback. Where `CUTOVER_GATEWAY_KEY` is set,
+    requests that name a run must carry it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, app: Any) -> None:
+        self._app = app
         self._gateway = os.environ.get("CUTOVER_GATEWAY", "").rstrip("/")
         self._key = os.environ.get("CUTOVER_GATEWAY_KEY", "")
+        self._headers = {KEY_HEADER: self._key} if self._key else {}
 
-    def headers(self) -> dict[str, str]:
-        """Return what the service's requests to the gateway carry."""
-        return {KEY_HEADER: self._key} if self._key else {}
-
-    def address(self, headers: Mapping[str, str]) -> str | None:
+    def _address(self, headers: Mapping[str, str]) -> str | None:
         """Return where the calls of a request go, "" for nowhere, None where it is not trusted."""
         address = headers.get(GATEWAY_HEADER, "")
         if not address:
@@ -326,8 +329,6 @@ class _Trust:
         return None
 
 
-_RUN = re.compile("(.*)/runs/[0-9a-f]{32}")
-_LOOPBACK = re.compile(r"https?://(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?")
 _UNTRUSTED = msgspec.json.encode(
     {"status": 403, "title": "Forbidden", "code": "gateway_not_trusted"}
 )
@@ -337,7 +338,7 @@ Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
 
-class TapeMiddleware:
+class TapeMiddleware(_Middleware):
     """Middleware of ASGI: the calls of a request go on the tape of the run that its headers name.
 
         app = TapeMiddleware(app)               # or: app.add_middleware(TapeMiddleware)
@@ -345,9 +346,6 @@ class TapeMiddleware:
     Without the headers it does nothing. Requests whose headers name a gateway that is not trusted
     are answered with 403: performed without a tape, a shadow would not be one.
     """
-
-    def __init__(self, app: Callable[[Any, Receive, Send], Awaitable[None]]) -> None:
-        self._app, self._trust = app, _Trust()
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Serve a request."""
@@ -357,13 +355,13 @@ class TapeMiddleware:
                 (name.decode("latin-1"), value.decode("latin-1"))
                 for name, value in scope["headers"]
             )
-            address = self._trust.address(dict(latin))
+            address = self._address(dict(latin))
         if address is None:
             headers = [(b"content-type", _PROBLEM.encode())]
             await send({"type": "http.response.start", "status": 403, "headers": headers})
             await send({"type": "http.response.body", "body": _UNTRUSTED})
         elif address:
-            exchange = _RemoteExchange(address, self._trust.headers())
+            exchange = _RemoteExchange(address, self._headers)
             try:
                 with RemoteRun(exchange).current():
                     await self._app(scope, receive, send)
@@ -373,31 +371,29 @@ class TapeMiddleware:
             await self._app(scope, receive, send)
 
 
-class TapeWsgiMiddleware:
+class TapeWsgiMiddleware(_Middleware):
     """Middleware of WSGI, as `TapeMiddleware` is of ASGI.
 
     app.wsgi_app = TapeWsgiMiddleware(app.wsgi_app)                                     # Flask
     """
 
-    def __init__(self, app: Callable[[dict[str, Any], Any], Iterable[bytes]]) -> None:
-        self._app, self._trust = app, _Trust()
-
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         """Serve a request."""
         names = (GATEWAY_HEADER, KEY_HEADER)
         given = {name: environ.get(f"HTTP_{name.upper().replace('-', '_')}", "") for name in names}
-        address = self._trust.address(given) if current_run() is None else ""
+        address = self._address(given) if current_run() is None else ""
         if address is None:
             start_response("403 Forbidden", [("content-type", _PROBLEM)])
             return [_UNTRUSTED]
         if not address:
-            return self._app(environ, start_response)
+            body: Iterable[bytes] = self._app(environ, start_response)
+            return body
         return self._taped(address, environ, start_response)
 
     def _taped(
         self, address: str, environ: dict[str, Any], start_response: Any
     ) -> Generator[bytes, None, None]:
-        exchange = _now(_opened(address, self._trust.headers()))
+        exchange = _now(_opened(address, self._headers))
         context = copy_context()
         context.run(current.set, RemoteRun(exchange))
         try:

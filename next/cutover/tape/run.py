@@ -341,8 +341,8 @@ class Run:
         entry.readers += 1
         entry.held = entry.held and self.policy == "play"
         self._reading.append(entry)
-        if entry.source is not None and self.policy == "live":
-            entry.source.resume()
+        if self.policy == "live":
+            entry.resume()
 
     def leave(self, entry: Entry) -> None:
         """Be no reader of an entry any longer, of an open read in a moment."""
