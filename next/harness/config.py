@@ -26,15 +26,21 @@ _PROVIDER: Final = re.compile(r"[A-Za-z0-9_-]+")
 Percent = Annotated[float, Field(ge=0, le=100)]
 
 
-def _from_environment(value: str) -> str:
+class SecretText(str):
+    """Text of the configuration that stands in no line of the log; a default is none."""
+
+    __slots__ = ()
+
+
+def _from_environment(value: str) -> SecretText:
     """Return a value, or that of the variable which "env:NAME" names."""
     scheme, _, name = value.partition(":")
     if scheme != "env":
-        return value
+        return SecretText(value)
     if name not in os.environ:
         message = f"the environment variable {name} is not set"
         raise ValueError(message)
-    return os.environ[name]
+    return SecretText(os.environ[name])
 
 
 Secret = Annotated[str, AfterValidator(_from_environment)]

@@ -9,7 +9,7 @@ from functools import cache
 from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -111,11 +111,11 @@ class LiveSettings:
             self._swap()
             log.info("in force: flags=%s", flags)
 
-    def refuse_flags(self, why: str) -> None:
-        """Keep what is in force: what the flag provider says cannot be."""
-        if why != self._refused["flags"]:
-            log.error("refused, the last good flags stay in force: %s", why)
-        self._refused["flags"] = why
+    def refuse(self, source: Literal["file", "flags"], why: str) -> None:
+        """Keep what is in force: what the file or the flag provider says cannot be."""
+        if why != self._refused[source]:
+            log.error("refused, in force as before: %s: %s", source, why)
+        self._refused[source] = why
 
     def _swap(self) -> None:
         self.tables = {
@@ -163,8 +163,7 @@ class LiveSettings:
         except ConfigRefused as refused:
             new = str(refused)
         if isinstance(new, str):
-            self._refused["file"] = new
-            log.error("refused, the last good one stays in force: %s", new)
+            self.refuse("file", new)
             return
         self._refused["file"] = ""
         later = [

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -83,15 +83,9 @@ def captures_of(settings: Settings) -> Captures | None:
     return Captures(store, redactor(settings), keep_days=table.keep_days)
 
 
-@asynccontextmanager
-async def capturing(settings: Settings) -> AsyncIterator[Captures | None]:
+def capturing(settings: Settings) -> AbstractAsyncContextManager[Captures | None]:
     """Have the captures written, if there are any, and what is left of them in the end."""
-    captures = captures_of(settings)
-    if captures is None:
-        yield None
-        return
-    async with captures:
-        yield captures
+    return captures_of(settings) or nullcontext()
 
 
 Observer = Callable[[Served], None]

@@ -46,7 +46,7 @@ class Flags:
                     name: await asyncio.to_thread(self._read, name) for name in live.settings.flows
                 }
             except ConfigRefused as refused:
-                live.refuse_flags(refused.problems)
+                live.refuse("flags", refused.problems)
             else:
                 live.override(found)
             await asyncio.sleep(POLL_SECONDS)
@@ -54,25 +54,22 @@ class Flags:
     def _read(self, flow: str) -> dict[str, Any]:
         """Return the switches and shares that the provider sets for a flow."""
         client, found = self._client, dict[str, Any]()
-        for name in _SWITCHES:
-            _take(found, name, client.get_boolean_details(f"{flow}.{name}", default_value=False))
-        for name in _SHARES:
-            share: FlagEvaluationDetails[Any]
-            share = client.get_float_details(f"{flow}.{name}", 0.0)
-            if share.error_code == ErrorCode.TYPE_MISMATCH:
-                share = client.get_integer_details(f"{flow}.{name}", 0)
-            _take(found, name, share)
+        flag: FlagEvaluationDetails[Any]
+        for name in (*_SWITCHES, *_SHARES):
+            key = f"{flow}.{name}"
+            if name in _SWITCHES:
+                flag = client.get_boolean_details(key, default_value=False)
+            else:
+                flag = client.get_float_details(key, 0.0)
+            if flag.error_code == ErrorCode.TYPE_MISMATCH and name in _SHARES:
+                flag = client.get_integer_details(key, 0)
+            if flag.error_code is None:
+                found[name] = flag.value
+            elif flag.error_code != ErrorCode.FLAG_NOT_FOUND:
+                raise ConfigRefused(None, [f"flags.{key}: {flag.error_code.value}"])
         try:
             FlowTable.model_validate(found, strict=True)
         except ValidationError as error:
             problems = [f"flags.{flow}.{sentence(one)}" for one in error.errors()]
             raise ConfigRefused(None, problems) from error
         return found
-
-
-def _take(found: dict[str, Any], name: str, flag: FlagEvaluationDetails[Any]) -> None:
-    if flag.error_code == ErrorCode.FLAG_NOT_FOUND:
-        return
-    if flag.error_code is not None:
-        raise ConfigRefused(None, [f"flags.{flag.flag_key}: {flag.error_code.value}"])
-    found[name] = flag.value

@@ -7,11 +7,10 @@ import os
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 
 import uvicorn
 
-from harness.config import ConfigRefused, GatewayTable, Settings
+from harness.config import ConfigRefused, Settings
 from harness.server.listener import listener
 from router.gateway import Gateway, GatewaySettings, Provider, open_connections
 from router.gateway.runs import OpenRuns
@@ -24,30 +23,9 @@ async def serving_gateway(
     settings: Settings, runs: OpenRuns, *, replays: bool = False
 ) -> AsyncIterator[Gateway | None]:
     """Serve the gateway until the block ends, None where it is off; raises `ConfigRefused`."""
-    if settings.gateway is None:
+    if (table := settings.gateway) is None:
         yield None
         return
-    async with open_connections() as session:
-        chosen = replace(gateway_settings(settings, settings.gateway), replays=replays)
-        gateway = Gateway(chosen, runs, session)
-        config = listener(
-            gateway,
-            lifespan="off",
-            server_header=False,
-            timeout_keep_alive=75,  # as providers do: 5 s breaks calls about to use a connection
-        )
-        with _listening(settings.gateway) as sockets:
-            server = _Beside(config)
-            serving = asyncio.create_task(server.serve(sockets))
-            try:
-                yield gateway
-            finally:
-                server.should_exit = True
-                await serving
-
-
-def gateway_settings(settings: Settings, table: GatewayTable) -> GatewaySettings:
-    """Return what the gateway is served with."""
     providers = [
         Provider(
             name,
@@ -57,7 +35,26 @@ def gateway_settings(settings: Settings, table: GatewayTable) -> GatewaySettings
         )
         for name, one in settings.providers.items()
     ]
-    return GatewaySettings(providers, table.key, frozenset(table.origins), table.body_bytes)
+    asked = GatewaySettings(
+        providers, table.key, frozenset(table.origins), table.body_bytes, replays
+    )
+    with _bound(table.host, table.port) as opened:
+        async with open_connections() as session:
+            gateway = Gateway(asked, runs, session)
+            config = listener(
+                gateway,
+                lifespan="off",
+                server_header=False,
+                # As providers do: 5 s breaks calls that are about to use a connection.
+                timeout_keep_alive=75,
+            )
+            server = _Beside(config)
+            serving = asyncio.create_task(server.serve([opened]))
+            try:
+                yield gateway
+            finally:
+                server.should_exit = True
+                await serving
 
 
 class _Beside(uvicorn.Server):
@@ -68,15 +65,13 @@ class _Beside(uvicorn.Server):
         yield
 
 
-@contextmanager
-def _listening(table: GatewayTable) -> Iterator[list[socket.socket]]:
-    family = socket.AF_INET6 if ":" in table.host else socket.AF_INET
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        opened = socket.create_server((table.host, table.port), family=family, backlog=2_048)
+        opened = socket.create_server((host, port), family=family, backlog=2_048)
     except OSError as error:
-        why = f"gateway: cannot listen on {table.host}:{table.port}: {error.strerror}"
+        why = f"gateway: cannot listen on {host}:{port}: {error.strerror}"
         raise ConfigRefused(None, [why]) from error
-    with opened:
-        # asyncio sets it for sockets that it binds itself alone: answers would wait for 40 ms
-        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        yield [opened]
+    # asyncio sets it for sockets that it binds itself alone: answers would wait for 40 ms
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return opened

@@ -8,12 +8,10 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from pydantic import AfterValidator, BaseModel
-
-from harness.config import Settings
+from harness.config import SecretText, Settings
 
 _PLACE = re.compile(r"%%|(?:(\w+)=)?%[-+ #0]*\d*(?:\.\d+)?[a-zA-Z]")
 _SHORTEST = 6
@@ -71,7 +69,7 @@ def _facts(record: logging.LogRecord) -> dict[str, Any]:
 
 def secrets(settings: Settings) -> Iterator[str]:
     """Yield what must stand in no line: secrets that are set, and passwords in addresses."""
-    found = [*_secret_values(settings)]
+    found = [*_secrets_in(settings.model_dump())]
     for model in settings.models.values():
         scheme, _, name = model.key.partition(":")
         found.append(os.environ.get(name, "") if scheme == "env" else model.key)
@@ -79,21 +77,12 @@ def secrets(settings: Settings) -> Iterator[str]:
         yield from (part for part in (one, _password(one)) if len(part) >= _SHORTEST)
 
 
-def _secret_values(table: BaseModel) -> Iterator[str]:
-    for name, field in type(table).model_fields.items():
-        value = getattr(table, name)
-        inner = value.values() if isinstance(value, dict) else (value,)
-        for one in inner:
-            if isinstance(one, BaseModel):
-                yield from _secret_values(one)
-            elif isinstance(one, str) and one != field.default and _is_secret(field):
-                yield one
-
-
-def _is_secret(field: Any) -> bool:
-    marks = [*field.metadata, *getattr(field.annotation, "__args__", ())]
-    inner = [mark for one in marks for mark in getattr(one, "__metadata__", ())]
-    return any(isinstance(one, AfterValidator) for one in (*marks, *inner))
+def _secrets_in(value: Any) -> Iterator[str]:
+    if isinstance(value, SecretText):
+        yield value
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from _secrets_in(one)
 
 
 def _password(value: str) -> str:
@@ -105,8 +94,8 @@ def _password(value: str) -> str:
 
 def start_logging(settings: Settings) -> None:
     """Log to standard error, as the configuration says, for this process's life."""
-    made: dict[Literal["text", "json"], type[TextLines]] = {"text": TextLines, "json": JsonLines}
+    lines = JsonLines if settings.telemetry.log == "json" else TextLines
     handler = logging.StreamHandler()
-    handler.setFormatter(made[settings.telemetry.log](secrets(settings)))
+    handler.setFormatter(lines(secrets(settings)))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("httpx2").setLevel(logging.WARNING)
