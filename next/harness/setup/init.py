@@ -10,7 +10,7 @@ import shlex
 import sys
 import tomllib
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +47,10 @@ _USERS = ("user", "customer", "account", "tenant")
 
 
 class InitRefused(CutoverError):
-    """No configuration can be made: what was seen, and what to give instead."""
+    """No configuration can be made of something: why, and what to give instead."""
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(f"{what} {why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +91,9 @@ async def side(named: str) -> AsyncIterator[tuple[str, str]]:
         yield "url", named.rstrip("/")
         return
     if not re.fullmatch(r"[\w.]+:[\w.]+", named) or named.partition(":")[2].isdigit():
-        why = f"{named!r} is neither a URL, as http://127.0.0.1:9001, nor an app, as module:app"
-        raise InitRefused(why)
+        raise InitRefused(
+            repr(named), "is neither a URL, as http://127.0.0.1:9001, nor an app, as module:app"
+        )
     async with started(named) as url:
         yield "app", url
 
@@ -118,19 +122,18 @@ async def look(old: str, new: str, asking: Asking, tell: Tell, choose: Choose) -
         side(new) as (new_key, new_url),
         open_client() as client,
     ):
-        path, example, shape, before = await _first(client, old_url, asking)
+        path, example, conversation, before = await _first(client, old_url, asking)
         after = await ask(client, new_url, example)
     tell(f"asked {example.method} {example.target} {example.body[:SHOWN]}")
-    both = (("OLD", old, before), ("NEW", new, after))
-    for name, named, trial in both:
+    both = {f"OLD {old}": before, f"NEW {new}": after}
+    for service, trial in both.items():
         if not trial.accepted:
             does = "does not take the same request" if trial.status else "does not answer"
-            why = f"{name} {named} {does}: {_saw(trial)}"
-            raise InitRefused(why)
+            raise InitRefused(service, f"{does}: {_saw(trial)}")
     form, drafted = _dialect(before, after)
-    for name, named, trial in both:
-        tell(f"  {name} {named}: {_saw(trial, form)}")
-    keys = _keys(path, example, form, asking, shape, choose)
+    for service, trial in both.items():
+        tell(f"  {service}: {_saw(trial, form)}")
+    keys = _keys(example.received(path), form, asking, conversation, choose)
     tell(f"conversation: {keys.get('conversation', f'none; {WITHOUT}')}")
     sides = {"legacy": (old_key, old), "graph": (new_key, new)}
     return Discovery(sides, path, example, form.name, drafted, keys)
@@ -139,8 +142,7 @@ async def look(old: str, new: str, asking: Asking, tell: Tell, choose: Choose) -
 def refuse_existing(out: Path) -> None:
     """Raise `InitRefused` for a file that is there, before anything is asked."""
     if out.exists():
-        why = f"{out} is there already: move it away, or name another with --out"
-        raise InitRefused(why)
+        raise InitRefused(str(out), "is there already: move it away, or name another with --out")
 
 
 def write(found: Discovery, out: Path, tell: Tell) -> Sequence[str]:
@@ -148,12 +150,19 @@ def write(found: Discovery, out: Path, tell: Tell) -> Sequence[str]:
 
     Raises `ConfigRefused` where it would not carry to 100 %, and then nothing is written.
     """
-    dialect = found.dialect
-    if found.drafted:
-        dialect = str(out.with_name("dialect.toml"))
-    text = _configuration(found, dialect)
-    tables = tomllib.loads(text)
-    hold_plan(tables, FLOW)
+    dialect = str(out.with_name("dialect.toml")) if found.drafted else found.dialect
+    taken = {urlsplit(named).port for _, named in found.sides.values()}
+    port, gateway = [one for one in range(8080, 8090) if one not in taken][:2]
+    text = _rendered(
+        "cutover.toml.j2",
+        found=found,
+        dialect=dialect,
+        port=port,
+        gateway=gateway,
+        without=WITHOUT,
+        secret=secrets.token_hex(16),
+    )
+    hold_plan(tomllib.loads(text), FLOW)
     if found.drafted:
         Path(dialect).write_text(found.drafted, "utf-8")
         tell(f"no built-in dialect reads these streams: complete the skeleton in {dialect}")
@@ -162,56 +171,62 @@ def write(found: Discovery, out: Path, tell: Tell) -> Sequence[str]:
     return [
         f"cutover doctor --config {out}   # what works in this set-up, and what it still needs",
         f"cutover serve --config {out}    # OLD serves; the file says how to mirror, and raise NEW",
-        _curl(f"http://127.0.0.1:{tables['server']['port']}", found.example),
+        _curl(f"http://127.0.0.1:{port}", found.example),
     ]
 
 
 async def _first(
     client: httpx.AsyncClient, url: str, asking: Asking
-) -> tuple[str, Example, Shape | None, Trial]:
-    """Return the path, the request that a service takes, and its answer."""
+) -> tuple[str, Example, str, Trial]:
+    """Return the path, the request that a service takes, its answer.
+
+    And before the answer where the conversation's id stands, as far as the API says.
+    """
     template, _, query = asking.path.partition("?")
     given, template = dict(_GIVEN.findall(template)), _GIVEN.sub(r"{\1}", template)
     body, media = _body(asking.body)
-    bare = asking.method == "GET" or bool(body)
-    media, headers = media if bare else "application/json", list(asking.headers)
+    tries: Iterable[tuple[str, Shape | None]] = shapes_for(template)
+    if body or asking.method == "GET":
+        tries = dict.fromkeys((path, None) for path, _ in tries)
+    else:
+        media = "application/json"
+    headers = list(asking.headers)
     if media and not any(name.lower() == "content-type" for name, _ in headers):
         headers.append(("content-type", media))
-    done, refused = set[str](), list[str]()
-    for usual, shape in shapes_for(template):
-        if usual in done:
+    absent, refused = set[str](), list[str]()
+    for path, shape in tries:
+        if path in absent:
             continue
-        target = _GIVEN.sub(lambda one: given.get(one[1]) or str(uuid.uuid4()), usual)
-        if not bare:
-            graph = await _graph(client, url, headers) if "assistant_id" in shape.body else ""
-            named = {"assistant_id": graph} if graph else {}
-            body = json.dumps({**shape.body, **named}, ensure_ascii=False)
+        target = _GIVEN.sub(lambda one: given.get(one[1]) or str(uuid.uuid4()), path)
+        if shape:
+            body = await _filled(shape, client, url, headers)
         example = Example(asking.method, target + (query and f"?{query}"), headers, body)
         trial = await ask(client, url, example)
         if trial.accepted:
-            return usual, example, None if bare else shape, trial
+            return path, example, shape.conversation if shape else "", trial
         if not trial.status or trial.status in {401, 403}:
-            why = f"{url} does not answer {example.method} {target}: {_saw(trial)}"
-            raise InitRefused(why)
-        if bare or trial.status in _NOT_HERE:
-            done.add(usual)
-        if trial.status not in _NOT_HERE:
-            by = "" if bare else f" ({shape.name})"
-            refused.append(f"{example.method} {usual}{by}: {_saw(trial)}")
+            raise InitRefused(url, f"does not answer {asking.method} {target}: {_saw(trial)}")
+        if trial.status in _NOT_HERE:
+            absent.add(path)
+        else:
+            by = f" ({shape.name})" if shape else ""
+            refused.append(f"{asking.method} {path}{by}: {_saw(trial)}")
     why = "; ".join(refused[-3:]) or f"there is nothing at {template or 'the paths of known APIs'}"
+    usage = 'Give the path and a body that it takes: --path /chat --body \'{"message": "hello"}\''
     offered = await _offered(client, url)
-    reason = (
-        f"{url} takes none of the requests tried: {why}.{offered} Give the path and a body that it "
-        'takes: --path /chat --body \'{"message": "hello"}\''
-    )
-    raise InitRefused(reason)
+    raise InitRefused(url, f"takes none of the requests tried: {why}.{offered} {usage}")
 
 
-async def _graph(client: httpx.AsyncClient, url: str, headers: Sequence[tuple[str, str]]) -> str:
-    """Return the first graph that a LangGraph server lists, "" where it lists none."""
-    trial = await ask(client, url, Example("POST", "/assistants/search", headers, "{}"))
-    listed = trial.decoded(list[dict[str, Any]]) or [{}]
-    return str(listed[0].get("graph_id", ""))
+async def _filled(
+    shape: Shape, client: httpx.AsyncClient, url: str, headers: Sequence[tuple[str, str]]
+) -> str:
+    """Return the body of a shape, with the first graph that a LangGraph server lists."""
+    body = dict(shape.body)
+    if "assistant_id" in body:
+        trial = await ask(client, url, Example("POST", "/assistants/search", headers, "{}"))
+        for graph in (trial.decoded(list[dict[str, Any]]) or [])[:1]:
+            body["assistant_id"] = graph.get("graph_id", body["assistant_id"])
+    return json.dumps(body, ensure_ascii=False)
 
 
 async def _offered(client: httpx.AsyncClient, url: str) -> str:
@@ -230,8 +245,7 @@ def _body(given: str) -> tuple[str, str]:
         named = len(given) < LONGEST_PATH and Path(given).is_file()
         text = Path(given).read_text("utf-8") if named else given
     except (OSError, UnicodeDecodeError) as error:
-        why = f"--body {given}: {error}"
-        raise InitRefused(why) from error
+        raise InitRefused(given, f"cannot be read as --body: {error}") from error
     try:
         json.loads(text)
     except ValueError:
@@ -251,12 +265,9 @@ def _dialect(before: Trial, after: Trial) -> tuple[Dialect, str]:
     if both:
         return both[0], ""
     if one or other:
-        shown = [form[0].name if form else "a dialect of its own" for form in (one, other)]
-        reason = (
-            f"OLD speaks {shown[0]} ({before.media}), NEW {shown[1]} ({after.media}): a client "
-            "understands one of them. Let NEW speak as OLD does"
-        )
-        raise InitRefused(reason)
+        old, new = (form[0].name if form else "a dialect of its own" for form in (one, other))
+        speak = f"OLD speaks {old} ({before.media}), NEW {new} ({after.media}):"
+        raise InitRefused(speak, "a client understands one of them. Let NEW speak as OLD does")
     text = _skeleton(before)
     return read_dialect(text, "dialect.toml", "dialect"), text
 
@@ -268,11 +279,9 @@ def _skeleton(trial: Trial) -> str:
     try:
         json.loads(first)
     except ValueError as error:
-        why = (
-            f"no dialect reads a stream that begins {trial.raw[:SHOWN]!r}: its events are no JSON. "
-            "Dialects read SSE and lines with JSON in them, and plain text sent as text/plain"
-        )
-        raise InitRefused(why) from error
+        stream = f"no dialect reads a stream that begins {trial.raw[:SHOWN]!r}:"
+        why = "SSE and lines with JSON in them are read, and plain text sent as text/plain"
+        raise InitRefused(stream, f"its events are no JSON: {why}") from error
     shown = trial.raw[:SHOWN_BYTES].decode("utf-8", "replace").splitlines()
     began = [ascii(line)[1:-1] for line in shown if line]
     return _rendered("dialect.toml.j2", framing="sse" if sse else "ndjson", began=began)
@@ -296,32 +305,25 @@ def _saw(trial: Trial, form: Dialect | None = None) -> str:
 
 
 def _keys(
-    path: str, example: Example, form: Dialect, asking: Asking, shape: Shape | None, choose: Choose
+    asked: ClientRequest, form: Dialect, asking: Asking, conversation: str, choose: Choose
 ) -> Mapping[str, str]:
     """Return where the ids of conversation and user stand; raises `InitRefused` where they do not.
 
     The first key is what requests are split by.
     """
-    asked = example.received(path)
-    bare = ServiceFlow(FLOW, {}, form)
-    known = dict(_places(asked, bare.body(asked).decoded))
-    conversation = asking.conversation or choose(
-        (shape.conversation if shape else "") or _likely(known, _CONVERSATIONS)
-    )
-    user = asking.user or _likely(known, _USERS)
-    keys = {
-        name: place
-        for name, place in (("user", user), ("conversation", conversation))
-        if place and place != NONE
+    known = dict(_places(asked, ServiceFlow(FLOW, {}, form).body(asked).decoded))
+    places = {
+        "user": asking.user or _likely(known, _USERS),
+        "conversation": asking.conversation
+        or choose(conversation or _likely(known, _CONVERSATIONS)),
     }
+    keys = {name: place for name, place in places.items() if place not in {"", NONE}}
     flow = ServiceFlow(FLOW, {}, form, keys)
-    body = flow.body(asked)
     for name, place in keys.items():
-        if not flow.key(body, name):
+        if not flow.key(flow.body(asked), name):
             near = difflib.get_close_matches(place, known, 3, 0.1) or list(known)[:3]
             has = ", ".join(near) or "no ids"
-            why = f"--{name} {place}: the request has nothing there; it has {has}"
-            raise InitRefused(why)
+            raise InitRefused(place, f"is no place of --{name}: nothing is there; it has {has}")
     return keys
 
 
@@ -364,37 +366,14 @@ def hold_plan(tables: Mapping[str, Any], flow: str, shares: Sequence[float] = RA
             ) from refused
 
 
-def _configuration(found: Discovery, dialect: str) -> str:
-    """Return the text of the configuration."""
-    taken = {urlsplit(named).port for _, named in found.sides.values()}
-    port, gateway = [one for one in range(8080, 8090) if one not in taken][:2]
-    return _rendered(
-        "cutover.toml.j2",
-        sides=found.sides,
-        path=found.path,
-        example=found.example,
-        dialect=dialect,
-        keys=found.keys,
-        port=port,
-        gateway=gateway,
-        without=WITHOUT,
-        secret=secrets.token_hex(16),
-    )
-
-
 def _rendered(template: str, **values: Any) -> str:
     environment = Environment(
         autoescape=False,  # noqa: S701 - it is no HTML
         keep_trailing_newline=True,
         loader=FileSystemLoader(Path(__file__).parent),
     )
-    environment.filters["toml"] = _toml
+    environment.filters["toml"] = lambda text, **how: tomlkit.string(text, **how).as_string()
     return environment.get_template(template).render(values)
-
-
-def _toml(text: str, *, lines: bool = False) -> str:
-    """Return a text as TOML, on lines of its own or in quotes."""
-    return tomlkit.string(text, multiline=lines).as_string()
 
 
 def _curl(base: str, example: Example) -> str:
