@@ -13,7 +13,6 @@ from typing import Any
 from cutover.tape import current_run, playing
 
 _start, _submit = threading.Thread.start, ThreadPoolExecutor.submit
-_blocks: list[int] = []
 
 
 def _start_here(thread: threading.Thread) -> None:
@@ -27,25 +26,19 @@ def _submit_here(pool: ThreadPoolExecutor, /, *args: Any, **named: Any) -> Futur
     return Context().run(_submit, pool, copy_context().run, *args, **named)
 
 
-def _use(start: Any, submit: Any) -> None:
-    threading.Thread.start = start  # type: ignore[method-assign]
-    ThreadPoolExecutor.submit = submit  # type: ignore[method-assign]
-
-
 @contextmanager
 def contexts_in_threads() -> Iterator[None]:
-    """Run threads and work of pools in their starter's context, in the block; blocks may be nested.
+    """Run threads and work of pools in their starter's context, in the block.
 
     Without it, what a run's code starts in a thread belongs to no run: shadows perform its reads.
     """
-    _blocks.append(1)
-    _use(_start_here, _submit_here)
+    before: Any = threading.Thread.start, ThreadPoolExecutor.submit
+    patched: Any = _start_here, _submit_here
+    threading.Thread.start, ThreadPoolExecutor.submit = patched  # type: ignore[method-assign]
     try:
         yield
     finally:
-        _blocks.pop()
-        if not _blocks:
-            _use(_start, _submit)
+        threading.Thread.start, ThreadPoolExecutor.submit = before  # type: ignore[method-assign]
 
 
 _installed = False

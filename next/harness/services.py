@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import typer
 from cutover.flow import Flow
 from cutover.wire import Dialect, DialectRefused, find_dialect, read_dialect
 from harness.config import FlowTable, Settings
+from harness.server.apps import started
 from router.driver import Candidate
 from router.gateway.runs import OpenRuns
 from router.services import Address, Service, ServiceFlow, open_session
@@ -24,22 +25,21 @@ class Services:
     """The connections to services, and how their calls come back."""
 
     session: aiohttp.ClientSession
-    runs: OpenRuns = field(default_factory=OpenRuns)
-    gateway: str = ""
-    """The address of this process' gateway; "" without one."""
-    gateway_key: str = ""
-    apps: Mapping[str, str] = field(default_factory=dict)
+    apps: Mapping[str, str]
     """URLs by stack of the services that this process has started."""
+    runs: OpenRuns = field(default_factory=OpenRuns)
 
 
 @asynccontextmanager
-async def open_services(
-    settings: Settings, apps: Mapping[str, str] | None = None
-) -> AsyncIterator[Services]:
-    """Open what services are asked through."""
-    key = settings.gateway.key if settings.gateway else ""
-    async with open_session() as session:
-        yield Services(session, gateway=settings.gateway_url, gateway_key=key, apps=apps or {})
+async def open_services(settings: Settings) -> AsyncIterator[Services]:
+    """Start the services that are named as `app`, and open what all are asked through."""
+    async with AsyncExitStack() as opened:
+        apps: dict[str, str] = {
+            name: await opened.enter_async_context(started(at.app))
+            for name, at in settings.stacks.items()
+            if at.app
+        }
+        yield Services(await opened.enter_async_context(open_session()), apps)
 
 
 def flow_of(name: str, settings: Settings) -> Flow:
@@ -75,13 +75,13 @@ def dialect(named: str) -> Dialect:
 
 def candidates(settings: Settings, table: FlowTable, services: Services) -> Mapping[str, Candidate]:
     """Return the services that may serve a declared flow."""
-    found: dict[str, Candidate] = {}
+    form, found = dialect(table.dialect), dict[str, Candidate]()
+    key = settings.gateway.key if settings.gateway else ""
+    back = services.runs, settings.gateway_url, key
     for name, at in settings.stacks.items():
+        url, safe = services.apps.get(name, at.url), at.shadow_safe
         limits = at.silence_seconds, at.total_seconds
-        url = services.apps.get(name) or at.url
-        address = Address(url, *limits, headers=at.headers, shadow_safe=at.shadow_safe)
-        form = dialect(table.dialect)
-        back = services.runs, services.gateway, services.gateway_key
+        address = Address(url, *limits, headers=at.headers, shadow_safe=safe)
         service = Service(address, form, services.session, *back)
-        found[name] = Candidate(name, service, remote=True, shadow_safe=at.shadow_safe)
+        found[name] = Candidate(name, service, remote=True, shadow_safe=safe)
     return found

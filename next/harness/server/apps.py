@@ -6,11 +6,10 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 
 from cutover.errors import CutoverError
-from harness.config import Settings
 
 log = logging.getLogger("cutover.apps")
 
@@ -50,14 +49,6 @@ async def started(app: str) -> AsyncIterator[str]:
             watching.cancel()
     finally:
         await _stop(process)
-
-
-@asynccontextmanager
-async def apps(settings: Settings) -> AsyncIterator[Mapping[str, str]]:
-    """Start the services that a configuration names as `app`; yield their URLs by stack."""
-    named = {name: at.app for name, at in settings.stacks.items() if at.app}
-    async with AsyncExitStack() as opened:
-        yield {name: await opened.enter_async_context(started(app)) for name, app in named.items()}
 
 
 async def _listening(app: str, process: asyncio.subprocess.Process, port: int) -> None:

@@ -22,7 +22,6 @@ from fastapi import FastAPI
 from harness import root
 from harness.config import ConfigRefused, load
 from harness.live import LiveSettings
-from harness.server.apps import apps
 from harness.server.gateway import serving_gateway
 from harness.server.listener import listener
 from harness.server.logs import start_logging
@@ -73,7 +72,7 @@ async def _application(live: LiveSettings, opened: AsyncExitStack, crash: int) -
     enter, settings = opened.enter_async_context, live.settings
     captures = await enter(root.capturing(settings))
     world = await enter(root.opened(settings))
-    services = await enter(open_services(settings, await enter(apps(settings))))
+    services = await enter(open_services(settings))
     await enter(serving_gateway(settings, services.runs))
     observers = await enter(root.tracing(settings))
     return root.application(

@@ -153,16 +153,19 @@ def _keys(found: Survey) -> Iterator[Line]:
 
 
 def _limits(found: Survey) -> Iterator[Line]:
-    drain = found.settings.server.drain_seconds
-    silence = {str(stack): at.silence_seconds for stack, at in found.settings.stacks.items()}
     for stack, at in found.settings.stacks.items():
-        limit = f"silence_seconds {at.silence_seconds:g} > total_seconds {at.total_seconds:g}"
-        if at.silence_seconds > at.total_seconds:
+        silence, mine = (
+            at.silence_seconds,
+            [one for key, one in found.trials.items() if stack in key],
+        )
+        if silence > at.total_seconds:
+            limit = f"silence_seconds {silence:g} > total_seconds {at.total_seconds:g}"
             yield "warn", f"{stack}: {limit}: never in force", "lower it"
-    for (_, name), trial in found.trials.items():
-        if trial.gap * PATIENCE > silence[name]:
-            detail = f"{name} was silent for {trial.gap:.1f} s of {silence[name]:g} s"
-            yield "warn", detail, f"raise stacks.{name}.silence_seconds"
+        gap = max((one.gap for one in mine), default=0.0)
+        if gap * PATIENCE > silence:
+            detail = f"{stack} was silent for {gap:.1f} s of {silence:g} s"
+            yield "warn", detail, f"raise stacks.{stack}.silence_seconds"
+    drain = found.settings.server.drain_seconds
     longest = max((one.total for one in found.trials.values()), default=0.0)
     if longest > drain:
         detail = f"an answer took {longest:.1f} s, a stopping server waits {drain:g} s"
@@ -185,8 +188,8 @@ def _gateway(found: Survey) -> Iterator[Line]:
     if lost := _uncorrelated(found):
         detail = f"{lost} calls came without their run, and are on no tape"
         yield "warn", detail, f"in the services: {two_lines}"
-    if found.gateway:
-        detail = f"{url} does not answer: {found.gateway}"
+    if fault := found.faults.get("gateway"):
+        detail = f"{url} does not answer: {fault}"
         if found.status is not None:
             yield "fail", detail, "correct gateway.url"
         yield "warn", detail, "it is there while `cutover serve` runs"
@@ -210,14 +213,14 @@ def _recording(found: Survey) -> tuple[Counter[str], Counter[str]]:
 
 
 def _database(found: Survey) -> Iterator[Line]:
-    if found.database:
-        yield "fail", found.database, "correct stores.database, or start it"
+    if fault := found.faults.get("database"):
+        yield "fail", fault, "correct stores.database, or start it"
     yield "ok", found.settings.stores.database.partition(":")[0], ""
 
 
 def _redis(found: Survey) -> Iterator[Line]:
-    if found.redis:
-        yield "fail", found.redis, "correct stores.redis, or start it"
+    if fault := found.faults.get("redis"):
+        yield "fail", fault, "correct stores.redis, or start it"
     shared = "reached" if found.settings.stores.redis else "none: each process has its own locks"
     yield "ok", shared, ""
 
@@ -226,8 +229,8 @@ def _captures(found: Survey) -> Iterator[Line]:
     if found.settings.captures is None:
         detail = "none: nothing is stored, so nothing can be replayed or compared later"
         yield "warn", detail, "add [captures] with a url and a key"
-    if found.captures:
-        yield "fail", found.captures, "correct captures.url"
+    if fault := found.faults.get("captures"):
+        yield "fail", fault, "correct captures.url"
     lines = sum(one.requests for one in found.captured.values())
     yield "ok", f"writable, redacted with a key; {lines} recent requests", ""
 

@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from cutover.errors import CutoverError
 from cutover.records import RunRecord
 from effects.database import Database
-from harness.config import CapturesTable, Settings
+from harness.config import Settings
 from harness.server.apps import started
 from harness.services import flow_of
 from harness.setup.trial import Example, Trial, ask, open_client
@@ -57,11 +57,8 @@ class Survey:
     """Why a service does not answer, by stack."""
     status: Mapping[str, Any] | None = None
     """What the running router says of itself; None where none answers."""
-    gateway: str = ""
-    """Why the gateway does not answer."""
-    database: str = ""
-    redis: str = ""
-    captures: str = ""
+    faults: dict[str, str] = field(default_factory=dict)
+    """Why the gateway, the database, Redis or the captures cannot be used, by these names."""
     captured: dict[str, Captured] = field(default_factory=dict)
     """By flow."""
 
@@ -76,23 +73,20 @@ class Survey:
 
 async def survey(settings: Settings, headers: Mapping[str, str]) -> Survey:
     """Look at a set-up; each flow's example is sent to both services, beside some headers."""
-    found = Survey(settings)
+    found, stores, captures = Survey(settings), settings.stores, settings.captures
     async with open_client() as client:
         found.status = await _status(client, settings)
         if settings.gateway is not None:
             trial = await ask(client, settings.gateway_url, Example("GET", "/"))
-            found.gateway = "" if trial.status else trial.fault
+            found.faults["gateway"] = "" if trial.status else trial.fault
         await _ask_services(client, found, headers)
-    stores = settings.stores
-    found.database = await _fault(_opened(Database.open(stores.database, stores.pause_key)))
+    found.faults["database"] = await _fault(_open(Database.open(stores.database, stores.pause_key)))
     if stores.redis:
-        redis = Redis.from_url(stores.redis)
-        found.redis = await _fault(redis.ping()) or await _fault(redis.aclose())
-    if settings.captures is not None:
-        found.captures = await _fault(asyncio.to_thread(_write, settings.captures))
-    if settings.captures is not None and not found.captures:
-        store = Store(settings.captures.url)
-        for name in settings.flows:
+        found.faults["redis"] = await _fault(_ping(stores.redis))
+    if captures is not None:
+        store = Store(captures.url)
+        found.faults["captures"] = fault = await _fault(asyncio.to_thread(_write, store))
+        for name in settings.flows if not fault else ():
             found.captured[name] = await asyncio.to_thread(_captured, settings, name, store)
     return found
 
@@ -141,14 +135,18 @@ async def _fault(trying: Any) -> str:
     return ""
 
 
-async def _opened(store: AbstractAsyncContextManager[object]) -> None:
+async def _open(store: AbstractAsyncContextManager[object]) -> None:
     async with store:
         pass
 
 
-def _write(table: CapturesTable) -> None:
+async def _ping(url: str) -> None:
+    async with Redis.from_url(url) as redis:
+        await redis.ping()
+
+
+def _write(store: Store) -> None:
     """Write a file beside the captures, and remove it."""
-    store = Store(table.url)
     store.replace(store.add("doctor", datetime.now(UTC).date(), b""), ())
 
 

@@ -105,9 +105,9 @@ ROWS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any], str, str]] = {
     "slow": ({}, {"graph.gap": 30.0}, "limits warn", "raise stacks.graph.silence_seconds"),
     "long": ({}, {"graph.total": 45.0}, "limits warn", "raise server.drain_seconds"),
     "no gateway": ({"gateway": None}, {}, "gateway warn", "traceparent"),
-    "gateway away": ({}, {"gateway": "refused"}, "gateway fail", "gateway.url"),
+    "gateway away": ({}, {"faults": {"gateway": "refused"}}, "gateway fail", "gateway.url"),
     "router not running": (
-        *({}, {"gateway": "refused", "status": None}),
+        *({}, {"faults": {"gateway": "refused"}, "status": None}),
         *("gateway warn", "while `cutover serve` runs"),
     ),
     "uncorrelated": ({}, NO_RUN, "gateway warn", TWO_LINES),
@@ -115,10 +115,10 @@ ROWS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any], str, str]] = {
         *({}, {"captured.recorded": Counter(legacy=9)}),
         *("gateway warn", "graph (0 of 3 runs)"),
     ),
-    "database": ({}, {"database": "away"}, "database fail", "stores.database"),
-    "redis": ({}, {"redis": "away"}, "redis fail", "stores.redis"),
+    "database": ({}, {"faults": {"database": "away"}}, "database fail", "stores.database"),
+    "redis": ({}, {"faults": {"redis": "away"}}, "redis fail", "stores.redis"),
     "no captures": ({"captures": None}, {}, "captures warn", "[captures]"),
-    "not writable": ({}, {"captures": "denied"}, "captures fail", "captures.url"),
+    "not writable": ({}, {"faults": {"captures": "denied"}}, "captures fail", "captures.url"),
     "not safe": (
         *(stacks("graph", shadow_safe=False), {}),
         *("shadows warn", "stacks.graph.shadow_safe"),
@@ -208,7 +208,7 @@ async def test_services_and_stores_are_asked(tmp_path: Path) -> None:
         assert [len(origin.asked) for origin in (one, other)] == [1, 1]
         assert one.asked[0].headers["authorization"] == "Bearer k"
         assert one.asked[0].target == "/ask"
-    assert (found.status, found.database, found.captures) == (None, "", "")
+    assert (found.status, found.faults["database"], found.faults["captures"]) == (None, "", "")
     assert judge(found).healthy
     assert not list((tmp_path / "captures").rglob("*.zst"))
 
