@@ -57,7 +57,7 @@ _DEFAULTS: Final[JSON] = {
     "modalities": ["text"],
     "logprobs": False,
 }
-_OTHER_NAMES: Final = {"max_completion_tokens": "max_tokens"}
+_LIMIT, _OLDER_LIMIT = "max_completion_tokens", "max_tokens"
 _UNSENT: Final = {
     "tool": ("name",),
     "assistant": ("reasoning_content", "reasoning", "reasoning_details"),
@@ -75,9 +75,9 @@ class ChatForm:
         """Return a request's body in normal form; the form of its answer counts, usage does not."""
         request = {name: value for name, value in body.items() if value is not None}
         request.pop("stream_options", None)
-        for name, older in _OTHER_NAMES.items():
-            if name in request and request.get(older, request[name]) == request[name]:
-                request[older] = request.pop(name)
+        limit = request.get(_LIMIT)
+        if limit is not None and request.get(_OLDER_LIMIT, limit) == limit:
+            request[_OLDER_LIMIT] = request.pop(_LIMIT)
         if request.get("tools") and request.get("tool_choice") == "auto":
             del request["tool_choice"]
         if isinstance(request.get("stop"), str):
@@ -87,31 +87,25 @@ class ChatForm:
         for tool in _objects(request.get("tools")):
             _function(tool, "function", "parameters")
         _function(request.get("response_format"), "json_schema", "schema")
-        return {
-            name: value
-            for name, value in request.items()
-            if name not in _DEFAULTS or value != _DEFAULTS[name]
-        }
+        absent = object()
+        return {k: one for k, one in request.items() if _DEFAULTS.get(k, absent) != one}
 
     def _message(self, message: JSON) -> None:
         if message.get("role") == "developer":
             message["role"] = "system"
         for name in _UNSENT.get(str(message.get("role")), ()):
             message.pop(name, None)
-        if "content" in message:
-            message["content"] = _parts(message["content"])
+        if isinstance(content := message.get("content"), list):
+            message["content"] = _parts(content)
         for call in _objects(message.get("tool_calls")):
-            self._call(call)
+            call.pop("index", None)  # its place in the list says the same
+            call.setdefault("type", "function")
+            self._rename(call, "id")
+            _drop(call)
+            if isinstance(function := call.get("function"), dict):
+                function["arguments"] = _arguments(function.get("arguments"))
         self._rename(message, "tool_call_id")
         _drop(message, ("content", "tool_calls", "annotations"))
-
-    def _call(self, call: JSON) -> None:
-        call.pop("index", None)  # its place in the list says the same
-        call.setdefault("type", "function")
-        self._rename(call, "id")
-        _drop(call)
-        if isinstance(function := call.get("function"), dict):
-            function["arguments"] = _arguments(function.get("arguments"))
 
     def _rename(self, holder: JSON, name: str) -> None:
         """Replace the id of a tool call by its number in order of appearance."""
@@ -139,27 +133,21 @@ def _arguments(text: Any) -> Any:
     return value if isinstance(value, dict) else text
 
 
-def _parts(content: Any) -> Any:
-    """Return a message's content: a list of a single text is that text."""
-    if not isinstance(content, list):
-        return content
+def _parts(content: list[Any]) -> Any:
+    """Return the parts of a message's content: a single text is that text."""
     for part in _objects(content):
         _drop(part, ("annotations",))
-        _image(part)
+        if isinstance(image := part.get("image_url"), str):
+            part["image_url"] = {"url": image}
+        elif isinstance(image, dict):
+            _drop(image)
+            if image.get("detail") == "auto":
+                del image["detail"]
     match content:
         case [{"type": "text", "text": str(text), **more}] if not more:
             return text
         case _:
             return content
-
-
-def _image(part: JSON) -> None:
-    if isinstance(image := part.get("image_url"), str):
-        part["image_url"] = {"url": image}
-    elif isinstance(image, dict):
-        _drop(image)
-        if image.get("detail") == "auto":
-            del image["detail"]
 
 
 # --- Schemas
@@ -195,63 +183,47 @@ def _normal(schema: bytes) -> bytes:
 
 def plain_schema(schema: JSON) -> JSON:
     """Return a schema in normal form; where it has `$defs`, a type contains itself."""
-    return _Schema(schema).read()
+    plain: JSON = _Schema(schema).plain(schema)
+    if '"$ref"' not in json.dumps(plain):
+        plain.pop("$defs", None)
+    return plain
 
 
 class _Schema:
     """A JSON schema without titles, defaults of null and closed objects, references resolved."""
 
-    def __init__(self, schema: JSON) -> None:
-        self._root = schema
+    def __init__(self, root: JSON) -> None:
+        definitions = root.get("$defs")
+        self._definitions = definitions if isinstance(definitions, dict) else {}
         self._left = _MOST_REFERENCES
         self._open: list[str] = []
 
-    def read(self) -> JSON:
-        """Return the schema in normal form."""
-        schema: JSON = self._schema(self._root)
-        if '"$ref"' not in json.dumps(schema):
-            schema.pop("$defs", None)
-        return schema
-
-    def _schema(self, schema: Any) -> Any:
-        if isinstance(schema, list):
-            return [self._schema(one) for one in schema]
-        if not isinstance(schema, dict):
-            return schema
-        if (target := self._target(schema)) is not None:
-            self._open.append(schema["$ref"])
-            found = self._schema(target | {k: v for k, v in schema.items() if k != "$ref"})
+    def plain(self, value: Any) -> Any:
+        """Return a schema, or the value of a keyword, in normal form."""
+        if isinstance(value, list):
+            return [self.plain(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        name = str(value.get("$ref"))
+        target = self._definitions.get(name.removeprefix("#/$defs/"))
+        if isinstance(target, dict) and name not in self._open and self._left:
+            self._left -= 1
+            self._open.append(name)
+            found = self.plain(target | {k: one for k, one in value.items() if k != "$ref"})
             self._open.pop()
             return found
-        return {
-            key: self._keyword(key, value)
-            for key, value in schema.items()
-            if not _noise(key, value)
-        }
+        return {k: self._keyword(k, one) for k, one in value.items() if not _noise(k, one)}
 
     def _keyword(self, key: str, value: Any) -> Any:
         if key in _NAMED and isinstance(value, dict):
-            return {name: self._schema(one) for name, one in value.items()}
-        if key in _VALUES:
-            return value
+            return {name: self.plain(one) for name, one in value.items()}
         if key == "required" and isinstance(value, list):
             return sorted(value, key=str)
-        return self._schema(value)
-
-    def _target(self, schema: JSON) -> JSON | None:
-        """Return the definition a schema refers to; None where it is none of ours, or recurs."""
-        name = schema.get("$ref")
-        if not isinstance(name, str) or name in self._open or not self._left:
-            return None
-        definitions = self._root.get("$defs")
-        if not isinstance(definitions, dict):
-            return None
-        self._left -= 1
-        found = definitions.get(name.removeprefix("#/$defs/"))
-        return found if isinstance(found, dict) else None
+        return value if key in _VALUES else self.plain(value)
 
 
 def _noise(key: str, value: Any) -> bool:
+    """Whether a keyword says nothing of what is valid."""
     match key:
         case "title" | "$schema":
             return isinstance(value, str)
@@ -259,7 +231,5 @@ def _noise(key: str, value: Any) -> bool:
             return isinstance(value, bool)
         case "default":
             return value is None
-        case "required" | "properties" | "$defs":
-            return value in ([], {})
         case _:
-            return False
+            return key in {"required", "properties", "$defs"} and value in ([], {})

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime
 from inspect import Parameter, Signature
 from typing import Any
 
-import msgspec
 from langgraph.store.base import (
     BaseStore,
     GetOp,
@@ -23,32 +21,21 @@ from langgraph.store.base import (
 from cutover.tape.effect import effect
 
 
-class _Stored(msgspec.Struct, frozen=True):
-    """An item of a store, as it stands on the tape."""
-
-    namespace: tuple[str, ...]
-    key: str
-    value: dict[str, Any]
-    created_at: datetime
-    updated_at: datetime
-    score: float | None = None
-
-
 def _operation(
-    name: str, kind: type[Op], kept: Any, *, writes: bool = False
+    name: str, kind: type[Op], *, writes: bool = False
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Return the effects of an operation, for coroutines and for threads.
 
-    Their arguments are the store and the operation's fields; the tape has its result as `kept`.
+    Their arguments are the store and the operation's fields, their result is JSON.
     """
 
     async def awaited(store: BaseStore, *fields: Any) -> Any:
         [result] = await store.abatch([kind(*fields)])
-        return _stored(result)
+        return _plain(result)
 
     def blocking(store: BaseStore, *fields: Any) -> Any:
         [result] = store.batch([kind(*fields)])
-        return _stored(result)
+        return _plain(result)
 
     taped = effect(name, writes=writes, ignore=("store", "refresh_ttl"))
     # The tape has a namespace under one name, whatever the operation calls it.
@@ -57,15 +44,14 @@ def _operation(
     function: Any
     for function in (awaited, blocking):
         function.__signature__ = signature
-        function.__annotations__["return"] = kept
     return taped(awaited), taped(blocking)
 
 
 _EFFECTS = {
-    GetOp: _operation("store.get", GetOp, _Stored | None),
-    SearchOp: _operation("store.search", SearchOp, list[_Stored]),
-    PutOp: _operation("store.put", PutOp, None, writes=True),
-    ListNamespacesOp: _operation("store.list", ListNamespacesOp, list[tuple[str, ...]]),
+    GetOp: _operation("store.get", GetOp),
+    SearchOp: _operation("store.search", SearchOp),
+    PutOp: _operation("store.put", PutOp, writes=True),
+    ListNamespacesOp: _operation("store.list", ListNamespacesOp),
 }
 
 
@@ -84,37 +70,27 @@ class TapedStore(BaseStore):
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Perform operations in order; see `BaseStore.abatch`."""
-        return [_result(await _EFFECTS[type(op)][0](self.store, *_plain(op))) for op in ops]
+        return [_result(await _EFFECTS[type(op)][0](self.store, *op)) for op in ops]
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Perform operations in order, from a thread; see `BaseStore.batch`."""
-        return [_result(_EFFECTS[type(op)][1](self.store, *_plain(op))) for op in ops]
+        return [_result(_EFFECTS[type(op)][1](self.store, *op)) for op in ops]
 
 
-def _plain(op: Op) -> Op:
-    """Return an operation whose value is a dict, as JSON has it."""
-    if isinstance(op, PutOp) and op.value is not None:
-        return op._replace(value=dict(op.value))
-    return op
-
-
-def _stored(result: Any) -> Any:
+def _plain(result: Any) -> Any:
     """Return what an operation gave as it stands on the tape."""
-    match result:
-        case Item():
-            score, when = getattr(result, "score", None), (result.created_at, result.updated_at)
-            return _Stored(result.namespace, result.key, result.value, *when, score)
-        case list():
-            return [_stored(one) for one in result]
-        case _:
-            return result  # nothing, or a namespace
+    if isinstance(result, list):
+        return [_plain(one) for one in result]
+    return result.dict() if isinstance(result, Item) else result  # nothing, or a namespace
 
 
 def _result(stored: Any) -> Any:
     """Return what an operation gives of what stands on the tape."""
     match stored:
-        case _Stored():
-            return SearchItem(*msgspec.structs.astuple(stored))
+        case dict():
+            return SearchItem(**stored)
+        case [str(), *_]:
+            return tuple(stored)  # a namespace
         case list():
             return [_result(one) for one in stored]
         case _:

@@ -10,7 +10,7 @@ write those of the moment into their prompts.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -67,7 +67,7 @@ def read(method: str, path_and_query: str, content_type: str, body: bytes) -> No
         value = content if name or not query else {"body": content, "query": query}
         canonical = encode(_plain(value, ""))
     except (NotJson, RecursionError):
-        value = _digest(body, content_type) | ({"query": query} if query else {})
+        value = _digest(content_type, body) | ({"query": query} if query else {})
         canonical = encode(value)
     label = name or f"http {method.upper()} {path}"
     place = label.encode("utf-8", "backslashreplace") + b"\0" + fold(canonical)
@@ -101,7 +101,7 @@ def _address(path_and_query: str) -> tuple[str, list[list[str]]]:
         pairs = parse_qsl(parts.query, keep_blank_values=True)
     except ValueError:  # brackets, or more parameters than the library reads
         path, _, query = path_and_query.partition("?")
-        return path, [["", blake2b(query.encode("utf-8", "replace"), digest_size=16).hexdigest()]]
+        return path, [["", _hash(query)]]
     return parts.path or "/", sorted([name, value] for name, value in pairs if not _secret(name))
 
 
@@ -118,19 +118,24 @@ def _content(content_type: str, body: bytes, *, model: bool) -> Any:
     media = content_type.partition(";")[0].strip().lower()
     if not body:
         return None
-    if media.startswith("multipart/"):
-        return _multipart(content_type, body)
     if model or not media or media.endswith(("/json", "+json")):
         return decode(body)
     raise NotJson
 
 
-def _digest(body: bytes, kind: str) -> JSON:
-    media = kind.partition(";")[0].strip().lower()
-    return {"bytes": len(body), "digest": _hash(body), "type": media}
+_BOUNDARY: Final = re.compile(r'boundary="?([^";]+)"?', re.IGNORECASE)
 
 
-def _hash(data: bytes) -> str:
+def _digest(content_type: str, body: bytes) -> JSON:
+    """Return what stands for a body; that of a form is without the boundary, new in each."""
+    media, _, parameters = content_type.partition(";")
+    if found := _BOUNDARY.search(parameters):
+        body = body.replace(b"--" + found[1].strip().encode("utf-8", "replace"), b"--")
+    return {"bytes": len(body), "digest": _hash(body), "type": media.strip().lower()}
+
+
+def _hash(data: bytes | str) -> str:
+    data = data.encode("utf-8", "replace") if isinstance(data, str) else data
     return blake2b(data, digest_size=_KEY_BYTES).hexdigest()
 
 
@@ -159,23 +164,10 @@ def _plain(value: Any, name: str, depth: int = 0) -> Any:
 
 def _text(value: str, name: str) -> str:
     if found := _DATA_URL.match(value):
-        data = value[found.end() :].encode("utf-8", "replace")
-        return f"data:{found[1].lower()};blake2b={_hash(data)}"
+        return f"data:{found[1].lower()};blake2b={_hash(value[found.end() :])}"
     if name == "data" and len(value) >= _LONG_DATA and " " not in value:
-        return f"blake2b={_hash(value.encode('utf-8', 'replace'))}"
+        return f"blake2b={_hash(value)}"
     return value
-
-
-_BOUNDARY: Final = re.compile(r'boundary="?([^";]+)"?', re.IGNORECASE)
-
-
-def _multipart(content_type: str, body: bytes) -> JSON:
-    """Return the digest of a form without its boundary, which clients draw anew."""
-    found = _BOUNDARY.search(content_type)
-    if not found:
-        raise NotJson
-    boundary = b"--" + found[1].strip().encode("utf-8", "replace")
-    return _digest(body.replace(boundary, b"--"), content_type)
 
 
 # --- Dates, times and uuids
@@ -221,6 +213,8 @@ def fold(canonical: bytes) -> bytes:
 
 # --- What an answer cost
 
+_USAGE: Final = re.compile(rb'"usage"\s*:\s*\{')
+
 
 class TokenUsage(msgspec.Struct, frozen=True):
     """Tokens read and written; None where the provider counts none."""
@@ -235,30 +229,24 @@ def usage(items: Iterable[bytes]) -> TokenUsage:
     Names are those of chat completions, and of Anthropic's and OpenAI's younger API.
     """
     read = written = None
-    for item in reversed([one for one in items if b'"usage' in one]):
-        for counts in _counts(item):
-            asked = counts.get("input_tokens") or counts.get("prompt_tokens")
-            if read is None and asked is not None:  # Anthropic counts the cache apart
-                cached = counts.get("cache_creation_input_tokens") or 0
-                read = asked + cached + (counts.get("cache_read_input_tokens") or 0)
-            said = counts.get("output_tokens") or counts.get("completion_tokens")
-            written = said if written is None else written
-        if read is not None and written is not None:
-            break
+    for counts in (one for item in items if _USAGE.search(item) for one in _counts(item)):
+        asked = counts.get("input_tokens") or counts.get("prompt_tokens")
+        if asked is not None:  # Anthropic counts the cache apart
+            cached = counts.get("cache_creation_input_tokens", 0)
+            read = asked + cached + counts.get("cache_read_input_tokens", 0)
+        said = counts.get("output_tokens") or counts.get("completion_tokens")
+        written = written if said is None else said
     return TokenUsage(read, written)
 
 
-def _counts(item: bytes) -> list[dict[str, int | None]]:
+def _counts(item: bytes) -> Iterator[dict[str, int]]:
+    """Yield the counts in an event or a body, by name."""
     lines = [line[5:] for line in item.splitlines() if line.startswith(b"data:")]
-    found = []
-    for raw in lines or [item]:
-        answer = _object(raw)
+    for answer in map(_object, lines or [item]):
         for holder in (answer, answer.get("response"), answer.get("message")):
             counts = holder.get("usage") if isinstance(holder, dict) else None
             if isinstance(counts, dict):
-                whole = {k: v for k, v in counts.items() if v is None or type(v) is int}
-                found.append(whole)
-    return found
+                yield {name: one for name, one in counts.items() if type(one) is int}
 
 
 def model_of(canonical: bytes) -> str:

@@ -12,8 +12,7 @@ from cutover.wire.dialect import Dialect
 from cutover.wire.reader import Reader
 from cutover.wire.splitters import MOST_BLOCK_BYTES, BlockTooLong
 
-_REFUSALS = range(400, 500)
-_SERVER_ERROR = 500
+_CLIENT_ERROR, _SERVER_ERROR = 400, 500
 
 
 class AnswerHead(msgspec.Struct, frozen=True, tag="head"):
@@ -76,7 +75,7 @@ class ServiceFraming:
             case End():
                 return self.reader.close()
             case WholeBody():
-                self._whole = self._judged(event.raw)
+                self._whole = _judged(self.head.status, event.raw)
                 failed = self._whole if isinstance(self._whole, Failed) else None
                 rest = _canonical(event.raw)
                 return [Frame(event.raw, "body", (), rest, "terminal", failed)]
@@ -98,13 +97,13 @@ class ServiceFraming:
         """How the answer has ended, behind its last byte."""
         return self._whole or self.reader.ending
 
-    def _judged(self, raw: bytes) -> Completed | Failed | Refusal:
-        """Return what a whole answer is: its status says so."""
-        status = self.head.status
-        if status >= _SERVER_ERROR:
-            shown = raw[:200].decode("utf-8", "replace")
-            return Failed("service_failed", "stack", f"status {status}: {shown}")
-        return Refusal(status, "service_refused") if status in _REFUSALS else Completed()
+
+def _judged(status: int, raw: bytes) -> Completed | Failed | Refusal:
+    """Return what a whole answer is: its status says so."""
+    if status >= _SERVER_ERROR:
+        shown = raw[:200].decode("utf-8", "replace")
+        return Failed("service_failed", "stack", f"status {status}: {shown}")
+    return Refusal(status, "service_refused") if status >= _CLIENT_ERROR else Completed()
 
 
 def _canonical(raw: bytes) -> bytes:

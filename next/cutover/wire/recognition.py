@@ -28,23 +28,22 @@ def recognise(stream: bytes, media_type: str = "") -> list[Dialect]:
     nothing else does, or where the media type says so.
     """
     kind = media_type.partition(";")[0].strip().lower()
+    framing = _FRAMINGS.get(kind, "")
     fits: list[tuple[float, bool, int, Dialect]] = []
     for dialect in built_in().values():
-        if dialect.framing == "text" or (kind in _FRAMINGS and dialect.framing != _FRAMINGS[kind]):
+        if dialect.framing == "text" or framing not in {"", dialect.framing}:
             continue
         reader = Reader(dialect)
         try:
             frames = reader.feed(stream) + reader.close()
         except BlockTooLong:
             continue
-        if any(one.failed and one.failed.code in _MISREAD for one in frames):
-            continue
         share = reader.recognised / max(reader.events, 1)
-        if share > _LEAST_SHARE:
+        misread = any(one.failed and one.failed.code in _MISREAD for one in frames)
+        if share > _LEAST_SHARE and not misread:
             length = sum(reader.texts.lengths.values())
             fits.append((share, isinstance(reader.ending, Completed), length, dialect))
-    found = [dialect for *_, dialect in sorted(fits, key=lambda one: one[:3], reverse=True)]
-    text = built_in()["text"]
-    if _FRAMINGS.get(kind) == "text":
-        return [text]
-    return found if found or kind in _FRAMINGS or not stream else [text]
+    fits.sort(key=lambda one: one[:3], reverse=True)
+    if framing == "text" or (not fits and not framing and stream):
+        return [built_in()["text"]]
+    return [dialect for *_, dialect in fits]
