@@ -18,11 +18,11 @@ import msgspec
 
 from cutover.errors import CutoverError, Failed, Left
 from cutover.flow import Flow
-from cutover.records import EntryRecord, RecordDamaged, RunRecord, TapeRecord, decode
+from cutover.records import EntryRecord, RunRecord, TapeRecord
 from cutover.tape import Call, Entry, Exchange, load
 from router.captures import Captures, Redactor, Store
 from router.captures.lines import played_line
-from router.captures.reader import file_lines
+from router.captures.reader import CaptureReader
 from router.driver import Candidate
 from router.exchange import Served
 from router.shadow import play
@@ -85,24 +85,10 @@ class Target:
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
-class _Head(msgspec.Struct, frozen=True):
-    exchange: str
-    role: str
-    stack: str
-
-
 def replayed(store: Store, stack: str, flow: str | None = None) -> set[str]:
     """Return the exchanges of a store that a stack has replayed."""
-    found = set()
-    for name in store.names(flow):
-        for line in file_lines(store, name, Counter()):
-            try:
-                head = decode(line, _Head)
-            except RecordDamaged:
-                continue  # counted where the line is read for good
-            if head.role == "replay" and head.stack == stack:
-                found.add(head.exchange)
-    return found
+    lines = CaptureReader(store, flow)
+    return {line.exchange for line in lines if (line.role, line.stack) == ("replay", stack)}
 
 
 class RedactedTape(Exchange):
@@ -151,16 +137,14 @@ class Replay:
         rest = iter(lines)
         while (line := await asyncio.to_thread(next, rest, None)) is not None:
             if (runs := self._whole(line)) is not None:
-                self.counts["read"] += 1
                 try:
                     state = await self._replay(runs)
                 except Exception:
                     log.exception("exchange=%s cannot be replayed", line.exchange)
                     state = "failed"
-                self.counts[state] += 1
+                self.counts.update(("read", state))
         for runs in self._parted.values():
-            self.counts["read"] += 1
-            self.counts["incomplete" if runs[0].role == "serving" else "no_tape"] += 1
+            self.counts.update(("read", "incomplete" if runs[0].role == "serving" else "no_tape"))
         self._parted.clear()
 
     def _whole(self, line: RunRecord) -> list[RunRecord] | None:
@@ -187,26 +171,20 @@ class Replay:
             return "replayed_before"
         if last.outcome == Left() or getattr(last.outcome, "code", "") == "server_stopped":
             return "cut_short"
-        if first.tape is None:
-            return "no_tape"
-        if first.tape.incomplete:
-            return "incomplete"
+        if first.tape is None or first.tape.incomplete:
+            return "no_tape" if first.tape is None else "incomplete"
         while self.out.behind:  # noqa: ASYNC110 - a thread writes, and sets no asyncio.Event
             await asyncio.sleep(BEHIND_SECONDS)
         try:
             exchange = self._exchange(target, first)
+            if exchange.tape.overflowed:
+                return "overflowed"
+            line = await self._line(target, self.stack, exchange, runs)
+            if line is None:
+                return "redaction_failed"
+            state = self._state(target, first.tape, last, line)
         except _DAMAGED as error:
             log.warning("exchange=%s damaged=%s", first.exchange, type(error).__name__)
-            return "damaged"
-        if exchange.tape.overflowed:
-            return "overflowed"
-        line = await self._line(target, self.stack, exchange, runs)
-        if line is None:
-            return "redaction_failed"
-        try:
-            state = self._state(target, first.tape, last, line)
-        except CutoverError as error:
-            log.warning("exchange=%s damaged: %s", first.exchange, error)
             return "damaged"
         self.out.line(line)
         self.done.add(line.exchange)
@@ -219,14 +197,8 @@ class Replay:
             if control is not None and control.outcome == last.outcome:
                 state = self._state(target, first.tape, control, line)
         if state != "equal" or line.escaped:
-            log.info(
-                "exchange=%s replay=%s state=%s outcome=%s off_the_tape=%s",
-                line.exchange,
-                self.stack,
-                state,
-                line.outcome,
-                line.escaped,
-            )
+            facts = line.exchange, self.stack, state, line.outcome, line.escaped
+            log.info("exchange=%s replay=%s state=%s outcome=%s off_the_tape=%s", *facts)
         return state
 
     def _state(self, target: Target, tape: TapeRecord, served: RunRecord, line: RunRecord) -> State:

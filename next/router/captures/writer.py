@@ -6,10 +6,12 @@ import asyncio
 import logging
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from queue import Empty, SimpleQueue
 from typing import Self
 
 from cutover.records import RunRecord, TapeRecord, encode
@@ -30,9 +32,13 @@ _LINE_BYTES = 4096
 CLOSING_SECONDS = 20.0
 """What writing the rest may take when the server stops."""
 
-Folder = tuple[str, date]
+_SAID_SECONDS = 10.0
+"""How often a warning says what is dropped: a full disk fails at every batch."""
+
 Made = tuple[Sequence[RunRecord], TapeRecord | None]
 """Lines of an exchange, and its tape."""
+_Offer = tuple[Callable[[], Made], int, int]
+"""How lines are made, how many, and their weight in the queue."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,11 +61,13 @@ class Captures:
     batch_seconds: float = BATCH_SECONDS
     written: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
-    _queue: deque[tuple[Callable[[], Made], int, int]] = field(default_factory=deque)
+    _queue: SimpleQueue[_Offer | None] = field(default_factory=SimpleQueue)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _waiting: int = 0
-    _wake: threading.Condition = field(default_factory=threading.Condition)
+    _offered: int = 0
+    """Lines, each of which is written or dropped in the end."""
     _closing: bool = False
-    _batches: dict[Folder, list[bytes]] = field(default_factory=dict)
+    _batches: dict[tuple[str, date], list[bytes]] = field(default_factory=dict)
     _size: int = 0
     _oldest: float = 0.0
     _swept: date | None = None
@@ -77,7 +85,8 @@ class Captures:
         if not exchange.runs:
             return
         if exchange.tape.overflowed:
-            self._drop("tape_overflowed", len(exchange.runs))
+            self._offered += len(exchange.runs)
+            self.dropped["tape_overflowed"] += len(exchange.runs)
             return
         at = began(exchange)
 
@@ -108,54 +117,46 @@ class Captures:
 
     def _offer(self, make: Callable[[], Made], count: int, weight: int) -> None:
         weight += count * _LINE_BYTES
-        with self._wake:
+        with self._lock:
+            self._offered += count
             if self._closing or self._waiting + weight > WAITING_BYTES:
                 self.dropped["closed" if self._closing else "queue_full"] += count
                 return
-            self._queue.append((make, count, weight))
             self._waiting += weight
-            self._wake.notify()
+        self._queue.put((make, count, weight))
 
     async def __aexit__(self, *_: object) -> None:
         """Write what is left; what is not written within `CLOSING_SECONDS` is lost, and counted."""
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
+        self._closing = True
+        self._queue.put(None)
         thread = self._thread
-        if thread is None:
-            return
         until = time.monotonic() + CLOSING_SECONDS
-        while thread.is_alive() and time.monotonic() < until:
+        while thread is not None and thread.is_alive():
+            if time.monotonic() > until:
+                self._drop("closed", self._offered - self.written - self.dropped.total())
+                break
             await asyncio.to_thread(thread.join, 0.5)
-        if thread.is_alive():
-            left = sum(count for _, count, _ in self._queue) + sum(map(len, self._batches.values()))
-            self._drop("closed", left)
 
     # In the thread.
 
     def _run(self) -> None:
-        while self._step():
-            pass
+        ending = False
+        while not ending:
+            self._sweep()
+            left = self._oldest + self.batch_seconds - time.monotonic()
+            with suppress(Empty):
+                taken = self._queue.get(timeout=max(0.0, left) if self._batches else 60.0)
+                ending = taken is None
+                if taken is not None:
+                    self._take(*taken)
+            due = time.monotonic() - self._oldest >= self.batch_seconds
+            if self._batches and (due or ending or self._size >= self.batch_bytes):
+                self._write()
 
-    def _step(self) -> bool:
-        """Take the next lines, or write what is due; return whether more may come."""
-        with self._wake:
-            if not self._queue and not self._closing:
-                left = self._oldest + self.batch_seconds - time.monotonic()
-                self._wake.wait(max(0.0, left) if self._batches else 60.0)
-            taken = self._queue.popleft() if self._queue else None
-            if taken is not None:
-                self._waiting -= taken[2]
-        if taken is not None:
-            self._take(taken[0], taken[1])
-        due = time.monotonic() - self._oldest >= self.batch_seconds
-        ending = self._closing and not self._queue
-        if self._batches and (due or ending or self._size >= self.batch_bytes):
-            self._write()
-        self._sweep()
-        return not (ending and taken is None)
-
-    def _take(self, make: Callable[[], Made], count: int) -> None:
+    def _take(self, make: Callable[[], Made], count: int, weight: int) -> None:
+        """Make the lines of an exchange, redacted, and add them to their batches."""
+        with self._lock:
+            self._waiting -= weight
         try:
             lines, tape = make()
         except Exception:
@@ -163,19 +164,16 @@ class Captures:
             self._drop("not_encodable", count)
             return
         for line in lines:
+            reason = "redaction_failed"
             try:
                 redacted = self.redactor.line(line, tape) if self.redactor else line
-            except Exception as error:  # noqa: BLE001 - its text may hold what is to be redacted
-                kind = type(error).__name__
-                log.error("exchange=%s not stored: redaction failed with %s", line.exchange, kind)
-                self._drop("redaction_failed", 1)
-                continue
-            try:
+                reason = "not_encodable"
                 encoded = encode(redacted)
                 day = datetime.fromtimestamp(line.at / 1e6, UTC).date()
-            except Exception:
-                log.exception("exchange=%s cannot be encoded", line.exchange)
-                self._drop("not_encodable", 1)
+            except Exception as error:  # noqa: BLE001 - its text may hold what is to be redacted
+                kind = type(error).__name__
+                log.error("exchange=%s not stored: %s with %s", line.exchange, reason, kind)
+                self._drop(reason, 1)
                 continue
             if not self._batches:
                 self._oldest = time.monotonic()
@@ -205,6 +203,6 @@ class Captures:
 
     def _drop(self, reason: str, count: int, error: Exception | None = None) -> None:
         self.dropped[reason] += count
-        if time.monotonic() - self._said > 10:  # noqa: PLR2004 - seconds: a full disk fails often
+        if time.monotonic() - self._said > _SAID_SECONDS:
             self._said = time.monotonic()
             log.warning("captures dropped=%d reason=%s error=%r", count, reason, error)
