@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import aiohttp
 import httpx
 import msgspec
+from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from cutover.errors import Control, Refused
@@ -61,50 +62,32 @@ class GatewaySettings:
     replays: bool = False
 
 
-class Named(NamedTuple):
-    """The run that a call names, and how: a trace may be another's, path and header are ours."""
+class Arrived(NamedTuple):
+    """A call as it came in; `path` is without `/runs/<id>`.
 
-    run: str
-    how: Literal["path", "header", "trace"]
-
-
-def split_path(path: str) -> tuple[str, str]:
-    """Return the id of the run in a path, "" without one, and the path under it."""
-    found = _IN_PATH.fullmatch(path)
-    return (found[1], found[2]) if found else ("", path)
-
-
-def named(in_path: str, headers: Mapping[str, str]) -> Named | None:
-    """Return the run that a call names, None for one that names none."""
-    if in_path:
-        return Named(in_path, "path")
-    if given := headers.get(RUN_HEADER):
-        return Named(given, "header")
-    trace = _TRACE.fullmatch(headers.get("traceparent", ""))
-    return Named(trace[1], "trace") if trace else None
-
-
-@dataclass(slots=True)
-class Arrived:
-    """A call as it came in; `path` is without `/runs/<id>`; `in_path` is that id."""
+    `run` is the id of the run that it names, "" where it names none, and `how` it does: a trace may
+    be another's, path and header are ours.
+    """
 
     method: str
     path: str
     query: str
-    in_path: str
-    named: Named | None
-    pairs: list[tuple[str, str]]
-    headers: Mapping[str, str]
-    body: bytes = b""
+    headers: Headers
+    run: str = ""
+    how: Literal["path", "header", "trace", ""] = ""
 
 
-def _arrived(scope: Scope) -> Arrived:
-    raw = scope.get("raw_path") or scope["path"].encode()
-    in_path, path = split_path(raw.decode("ascii", "replace"))
-    pairs = [(one.decode("latin-1"), value.decode("latin-1")) for one, value in scope["headers"]]
-    headers = dict(pairs)
-    query = scope["query_string"].decode("ascii", "replace")
-    return Arrived(scope["method"], path, query, in_path, named(in_path, headers), pairs, headers)
+def arrived(scope: Scope) -> Arrived:
+    """Return the call of a request."""
+    raw = (scope.get("raw_path") or scope["path"].encode()).decode("ascii", "replace")
+    query, headers = scope["query_string"].decode("ascii", "replace"), Headers(scope=scope)
+    if found := _IN_PATH.fullmatch(raw):
+        return Arrived(scope["method"], found[2], query, headers, found[1], "path")
+    call = Arrived(scope["method"], raw, query, headers)
+    if given := headers.get(RUN_HEADER):
+        return call._replace(run=given, how="header")
+    trace = _TRACE.fullmatch(headers.get("traceparent", ""))
+    return call._replace(run=trace[1], how="trace") if trace else call
 
 
 @dataclass(slots=True, eq=False)
@@ -121,46 +104,44 @@ class Gateway:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; a caller that leaves cancels what is done for it."""
-        arrived = _arrived(scope)
+        call = arrived(scope)
         try:
-            self._admit(arrived)
-            effect = _EFFECT.fullmatch(arrived.path) if arrived.in_path else None
-            target = None if effect else self._target(arrived)
-            arrived.body = await read_body(receive, self.settings.body_bytes)
+            self._admit(call)
+            effect = _EFFECT.fullmatch(call.path) if call.how == "path" else None
+            target = None if effect else self._target(call)
+            body = await read_body(receive, self.settings.body_bytes)
             async with while_connected(receive):
                 if target is not None:
-                    await self._answer(arrived, target, send)
+                    await self._answer(call, body, target, send)
                 elif effect is not None:
-                    number = effect[1] or ""
-                    reply = await self.effects.answer(arrived.in_path, number, arrived.body)
-                    await respond(send, reply.status, reply.body)
+                    status, content = await self.effects.answer(call.run, effect[1] or "", body)
+                    await respond(send, status, content)
         except (CallRefused, Refused) as error:
             refused = CallRefused(error.status, error.code, error.detail)
             refusal = error if isinstance(error, CallRefused) else refused
-            form = form_of(arrived.path, arrived.headers)
+            form = form_of(call.path, call.headers)
             await respond(send, refusal.status, refusal.body(form), refusal.headers(form))
 
     # Before the body.
 
-    def _admit(self, arrived: Arrived) -> None:
+    def _admit(self, call: Arrived) -> None:
         """Raise `CallRefused` for a call of a page of another origin, or one without the key."""
-        origin = arrived.headers.get("origin")
+        origin = call.headers.get("origin")
         if origin is not None and origin not in self.settings.origins:
             detail = "pages may not call the gateway: add the origin to [gateway] origins"
             raise CallRefused(403, "foreign_origin", detail)
-        media = arrived.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if arrived.method == "POST" and for_model(arrived.path) and media != "application/json":
+        media = _media(call.headers.get("content-type", ""))
+        if call.method == "POST" and for_model(call.path) and media != "application/json":
             raise CallRefused(415, "no_json", "content-type must be application/json")
         key = self.settings.key
-        given = [credential(one, arrived.headers.get(one, "")) for one in CREDENTIALS]
-        given.append(arrived.headers.get(KEY_HEADER, ""))
+        given = [credential(one, call.headers.get(one, "")) for one in (*CREDENTIALS, KEY_HEADER)]
         if key and not any(equal(one, key) for one in given):
             detail = "the key of the gateway is missing or wrong: send it as the key of the API"
             raise CallRefused(401, "wrong_key", detail)
 
-    def _target(self, arrived: Arrived) -> Destination:
-        origin = arrived.headers.get(TARGET_HEADER, "")
-        found = target_of(self.settings.providers, arrived.path, arrived.query, origin)
+    def _target(self, call: Arrived) -> Destination:
+        origin = call.headers.get(TARGET_HEADER, "")
+        found = target_of(self.settings.providers, call.path, call.query, origin)
         if found is None:
             known = ", ".join(f"/{one.name}/" for one in self.settings.providers)
             detail = f"no declared provider here: paths begin with /v1/ or one of {known}"
@@ -169,9 +150,9 @@ class Gateway:
 
     # The answer.
 
-    async def _answer(self, arrived: Arrived, target: Destination, send: Send) -> None:
-        headers = outgoing_headers(arrived.pairs, self.settings.key, target.provider)
-        request = Outgoing(arrived.method, target, headers, arrived.body)
+    async def _answer(self, arrived: Arrived, body: bytes, target: Destination, send: Send) -> None:
+        headers = outgoing_headers(arrived.headers.items(), self.settings.key, target.provider)
+        request = Outgoing(arrived.method, target, headers, body)
         run = self._run(arrived)
         call: Call | None = None
         if run is not None:
@@ -187,9 +168,14 @@ class Gateway:
         items = run.call(call, perform) if run is not None and call is not None else perform()
         async with aclosing(items):
             try:
-                first = await anext(items)
-                head = read_head(run, call, first) if run and call else _head(first)
-                whole = await _joined(items) if _is_whole(head) else None
+                first: Any = await anext(items)
+                if run and call:
+                    head = read_head(run, call, first)
+                else:
+                    head = msgspec.json.decode(first, type=HttpHead)
+                whole = None
+                if _media(dict(head.headers).get("content-type", "")) in _WHOLE:
+                    whole = b"".join([item async for item in items if isinstance(item, bytes)])
             except (Control, CallFailed, httpx.TransportError) as error:
                 played = bool(run and call and run.played(call))
                 raise _refusal(error, played=played) from error
@@ -205,14 +191,13 @@ class Gateway:
         Raises `CallRefused` for an id of ours whose run is gone, unless that was live to its end:
         what a shadow asks for belatedly must not be bought.
         """
-        if arrived.named is None:
+        if not arrived.run:
             self._off_tape("no_run", arrived)
             return None
-        name, how = arrived.named
-        if (run := self.runs.find(name)) is not None:
+        if (run := self.runs.find(arrived.run)) is not None:
             return run
-        performs = self.runs.performs(name)
-        if not performs and (how != "trace" or performs is not None):
+        performs = self.runs.performs(arrived.run)
+        if not performs and (arrived.how != "trace" or performs is not None):
             detail = "the run that this call names is over, or of another process"
             raise CallRefused(410, "unknown_run", detail)
         self._off_tape("run_over" if performs else "unknown_trace", arrived)
@@ -233,17 +218,8 @@ async def _call(request: Outgoing, media: str) -> Call:
     return http_call(request.method, target, media, request.body)
 
 
-def _head(item: Item) -> HttpHead:
-    return msgspec.json.decode(item if isinstance(item, bytes) else b"", type=HttpHead)
-
-
-def _is_whole(head: HttpHead) -> bool:
-    media = dict(head.headers).get("content-type", "").partition(";")[0].strip().lower()
-    return media in _WHOLE
-
-
-async def _joined(items: AsyncGenerator[Item, None]) -> bytes:
-    return b"".join([item async for item in items if isinstance(item, bytes)])
+def _media(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
 
 
 def _refusal(error: Exception, *, played: bool) -> CallRefused:
