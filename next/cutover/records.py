@@ -156,7 +156,7 @@ class PauseRecord(msgspec.Struct, frozen=True, kw_only=True):
     tape: bytes
     question: Any
     frames: Any
-    expires_at: float
+    expires_at: float = 0.0
     answer: Any = None
     state: PauseState = "open"
     owner: str = ""

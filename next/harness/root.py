@@ -11,6 +11,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
+import msgspec
 from fastapi import FastAPI
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -45,10 +46,11 @@ PAUSE_SECONDS = 86_400.0
 class PauseTable(Pauses):
     """The table of pauses as the router knows it."""
 
-    async def put(self, **fields: Any) -> None:
+    async def put(self, pause: PauseRecord) -> None:
         """Store a pause that is open, for a day; those long over make room."""
         await self.sweep()
-        await self.store(PauseRecord(expires_at=self._clock() + PAUSE_SECONDS, **fields))
+        expires_at = self._clock() + PAUSE_SECONDS
+        await self.store(msgspec.structs.replace(pause, expires_at=expires_at))
 
     async def open_question(self, flow: str, session: str) -> str | None:
         """Return the question that a session waits for."""

@@ -28,20 +28,8 @@ LEASE_SECONDS = 30.0
 class PauseStore(Protocol):
     """Where pauses are kept; several processes may share it."""
 
-    async def put(
-        self,
-        *,
-        id: str,  # noqa: A002 - as the store names it
-        flow: str,
-        session: str,
-        path: str,
-        stack: str,
-        request: bytes,
-        tape: bytes,
-        question: Any,
-        frames: Any,
-    ) -> None:
-        """Store a pause that is open."""
+    async def put(self, pause: PauseRecord, /) -> None:
+        """Store a pause that is open, and set when it expires."""
 
     async def answer(self, question: str, answer: Any, /) -> str:
         """Store an answer, once: `stored`, `same`, `different`, `expired` or `unknown`."""
@@ -120,23 +108,38 @@ class WriteJournal:
 
 @dataclass(slots=True)
 class Continued:
-    """A claimed pause whose exchange runs again; `end` ends the claim."""
+    """A claimed pause whose exchange runs again; the claim is prolonged until `end`."""
 
     served: Served
     _store: PauseStore
-    _question: str
-    _owner: str
-    _over: asyncio.Event
-    _renewing: asyncio.Task[None]
+    _claim: tuple[str, str]
+    """The question and the owner."""
+    _over: asyncio.Event = field(default_factory=asyncio.Event)
+    _renewing: asyncio.Task[None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._renewing = asyncio.create_task(self._renew())
 
     async def end(self) -> None:
         """Finish the pause where its exchange came to an end, or let it be continued again."""
         self._over.set()  # a cancelled statement would cost the store its connection
         await self._renewing
         if isinstance(self.served.outcome, Completed | Pause):
-            await self._store.finish(self._question, self._owner)
+            await self._store.finish(*self._claim)
         else:
-            await self._store.release(self._question, self._owner)
+            await self._store.release(*self._claim)
+
+    async def _renew(self) -> None:
+        """Prolong the claim until the exchange is over; a store that fails is tried again."""
+        while not self._over.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._over.wait(), LEASE_SECONDS / 3)
+                return
+            try:
+                if not await self._store.renew(*self._claim, LEASE_SECONDS):
+                    log.warning("question=%s owner=%s has lost its claim", *self._claim)
+            except Exception:
+                log.exception("question=%s its claim is not prolonged", self._claim[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,21 +157,19 @@ class PausedExchanges:
         session = exchange.flow.key(exchange.request.body)
         if session:  # a process that was killed right here may have asked already
             await self.store.expire_session(exchange.flow.name, session)
+        request = {"body": exchange.request.body, "options": exchange.request.options}
         await self.store.put(
-            id=question,
-            flow=exchange.flow.name,
-            session=session,
-            path=exchange.request.path,
-            stack=exchange.served,
-            request=msgspec.json.encode(
-                {
-                    "body": msgspec.to_builtins(exchange.request.body),
-                    "options": msgspec.to_builtins(exchange.request.options),
-                }
-            ),
-            tape=encode(tape_record(exchange.tape)),
-            question=form,
-            frames=msgspec.to_builtins(sent, enc_hook=dict),
+            PauseRecord(
+                id=question,
+                flow=exchange.flow.name,
+                session=session,
+                path=exchange.request.path,
+                stack=exchange.served,
+                request=msgspec.json.encode(request),
+                tape=encode(tape_record(exchange.tape)),
+                question=form,
+                frames=msgspec.to_builtins(sent, enc_hook=dict),
+            )
         )
 
     async def resume(self, flow: Flow, body: Any, exchange_id: str) -> Continued:
@@ -180,8 +181,7 @@ class PausedExchanges:
         assert pausing is not None  # noqa: S101 - its path is the caller's
         question = pausing.question_of(body)
         if not question:
-            found = await self.store.open_question(flow.name, flow.key(body))
-            question = found or ""
+            question = await self.store.open_question(flow.name, flow.key(body)) or ""
         if pausing.answer_of is not None:
             stored = await self.store.answer(question, pausing.answer_of(body))
             if stored in _REFUSALS:
@@ -190,21 +190,17 @@ class PausedExchanges:
         if isinstance(pause, str):
             raise refusal(pause)
         try:
-            served = await self._restored(flow, pause, question, exchange_id)
+            served = await self._restored(flow, pause, exchange_id)
         except BaseException:
             await self.store.release(question, pause.owner)
             raise
-        over = asyncio.Event()
-        renewing = asyncio.create_task(self._renew(question, pause.owner, over))
-        return Continued(served, self.store, question, pause.owner, over, renewing)
+        return Continued(served, self.store, (question, pause.owner))
 
-    async def _restored(
-        self, flow: Flow, pause: PauseRecord, question: str, exchange_id: str
-    ) -> Served:
+    async def _restored(self, flow: Flow, pause: PauseRecord, exchange_id: str) -> Served:
         """Return the exchange of a pause, with its tape and the writes made since the answer."""
-        written = await self.store.journal(question)
+        written = await self.store.journal(pause.id)
         noted = Counter(write.key.rpartition(":")[0] for write in written)
-        tape = Exchange(journal=WriteJournal(self.store, question, pause.owner, noted))
+        tape = Exchange(journal=WriteJournal(self.store, pause.id, pause.owner, noted))
         load(tape, decode(pause.tape, TapeRecord), [_written(write) for write in written])
         tape.answered = False
         stored_request = msgspec.json.decode(pause.request)
@@ -212,18 +208,6 @@ class PausedExchanges:
         served = Served(exchange_id, flow, request, tape, pause.stack)
         served.sent = msgspec.convert(pause.frames, Sent, dec_hook=lambda kind, one: kind(one))
         return served
-
-    async def _renew(self, question: str, owner: str, over: asyncio.Event) -> None:
-        """Prolong a claim until its exchange is over; a store that fails is tried again."""
-        while not over.is_set():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(over.wait(), LEASE_SECONDS / 3)
-                return
-            try:
-                if not await self.store.renew(question, owner, LEASE_SECONDS):
-                    log.warning("question=%s its claim has passed to another process", question)
-            except Exception:
-                log.exception("question=%s its claim is not prolonged", question)
 
 
 def _written(write: WriteRecord) -> EntryRecord:

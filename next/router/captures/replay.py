@@ -34,22 +34,9 @@ BEHIND_SECONDS = 0.05
 
 State = Literal["equal", "different", "failed"]
 """What a replay came to; `failed`: the stack failed where the one that served had not."""
-Skip = Literal[
-    "replayed_before",
-    "cut_short",
-    "incomplete",
-    "no_tape",
-    "overflowed",
-    "damaged",
-    "unknown_flow",
-    "redaction_failed",
-]
-"""Why an exchange is not replayed."""
 STATES: tuple[State, ...] = get_args(State)
 _DAMAGED = (msgspec.MsgspecError, CutoverError, LookupError, ValueError, RecursionError)
 """What the parts of a line raise that do not fit its flow, or each other."""
-
-
 Compare = Callable[[Flow, TapeRecord, RunRecord, RunRecord], bool]
 """Whether a run is equal to the one that served; raises `CutoverError` where one is damaged."""
 
@@ -118,7 +105,7 @@ class Replay:
     `stack` is the name of what replays, `targets` are by flow; `compare` says what is equal. `out`
     gets lines that are redacted already, where there is a `redactor`: that of the captures, with
     the same key. `done` are exchanges replayed before, and grows. `counts` has `read`, the states,
-    and why exchanges were skipped.
+    and why exchanges were skipped, such as `replayed_before`, `cut_short`, `no_tape`, `damaged`.
     """
 
     stack: str
@@ -162,7 +149,8 @@ class Replay:
         self._parted[line.exchange] = runs
         return None
 
-    async def _replay(self, runs: Sequence[RunRecord]) -> State | Skip:
+    async def _replay(self, runs: Sequence[RunRecord]) -> str:
+        """Return the state that a replay came to, or why there was none."""
         first, last = runs[0], runs[-1]
         target = self.targets.get(first.flow)
         if target is None:

@@ -83,7 +83,7 @@ def target_of(
                 return Destination(one, URL(f"{base.origin()}{path}{suffix}", encoded=True))
         return None
     first, _, rest = path.removeprefix("/").partition("/")
-    named = next((one for one in providers if one.name == first), None)
+    named = {one.name: one for one in providers}.get(first)
     if named is None and first == "v1" and providers:
         named, rest = providers[0], f"v1/{rest}"
     if named is None:
@@ -161,12 +161,10 @@ async def fetch(
             allow_redirects=False,
             timeout=timeout,
         ) as response:
-            coded = response.headers.get("content-encoding", "").lower() not in _DECODED
-            if coded or response.headers.get("transfer-encoding", "").lower() not in _FRAMED:
-                message = f"provider {provider.name!r} encodes its answer, which was not asked for"
-                raise httpx.RemoteProtocolError(message)
-            if response.status not in _STATUSES:
-                message = f"provider {provider.name!r} answers with status {response.status}"
+            coding = response.headers.get("content-encoding", "").lower()
+            framing = response.headers.get("transfer-encoding", "").lower()
+            if coding not in _DECODED or framing not in _FRAMED or response.status not in _STATUSES:
+                message = f"provider {provider.name!r}: {response.status} {coding} {framing}"
                 raise httpx.RemoteProtocolError(message)
             yield head_item(response.status, response.raw_headers)
             splitter = BodySplitter("" if pieces else response.headers.get("content-type", ""))

@@ -25,13 +25,8 @@ from router.exchange import ModelCall, Served
 
 EXPORT_SECONDS = 5.0
 """What sending a batch may take, and sending the rest when the server stops."""
-_OPERATIONS = {
-    "model.completions": "text_completion",
-    "model.embeddings": "embeddings",
-}
+_OPERATIONS = {"model.completions": "text_completion", "model.embeddings": "embeddings"}
 """What GenAI's conventions call the models' APIs, beside `chat`."""
-
-Attributes = dict[str, AttributeValue]
 
 
 class Traces:
@@ -78,13 +73,11 @@ class Traces:
     def _run(
         self, driver: Driver, parent: Context, tape: int, ended: int, models: dict[int, ModelCall]
     ) -> None:
-        attributes: Attributes = {"cutover.stack": driver.candidate.name}
-        attributes["cutover.role"] = driver.run.role
         span = self._tracer.start_span(
             f"run {driver.candidate.name}",
             parent,
             SpanKind.INTERNAL,
-            attributes,
+            {"cutover.stack": driver.candidate.name, "cutover.role": driver.run.role},
             start_time=tape + driver.began * 1_000,
         )
         within = set_span_in_context(span)
@@ -95,22 +88,20 @@ class Traces:
 
     def _call(self, entry: Entry, model: ModelCall | None, parent: Context, tape: int) -> None:
         """Make the span of a call; it ends with the last item that came."""
-        name, attributes = entry.call.name, Attributes()
+        name, host = entry.call.name, entry.call.host
+        facts: dict[str, AttributeValue | None] = {"cutover.writes": entry.call.writes}
         if model is not None:
-            operation = _OPERATIONS.get(entry.call.name, "chat")
+            operation = _OPERATIONS.get(name, "chat")
             name = f"{operation} {model.model}"
-            attributes["gen_ai.operation.name"] = operation
-            attributes["gen_ai.request.model"] = model.model
-            if model.usage.input is not None:
-                attributes["gen_ai.usage.input_tokens"] = model.usage.input
-            if model.usage.output is not None:
-                attributes["gen_ai.usage.output_tokens"] = model.usage.output
-        if entry.call.host:
-            attributes["server.address"] = entry.call.host
-        attributes["cutover.writes"] = entry.call.writes
+            facts["gen_ai.operation.name"] = operation
+            facts["gen_ai.request.model"] = model.model
+            facts["gen_ai.usage.input_tokens"] = model.usage.input
+            facts["gen_ai.usage.output_tokens"] = model.usage.output
+        facts["server.address"] = host or None
+        known = {one: value for one, value in facts.items() if value is not None}
+        kind = SpanKind.CLIENT if model or host else SpanKind.INTERNAL
         began = tape + entry.at * 1_000
-        kind = SpanKind.CLIENT if model or entry.call.host else SpanKind.INTERNAL
-        span = self._tracer.start_span(name, parent, kind, attributes, start_time=began)
+        span = self._tracer.start_span(name, parent, kind, known, start_time=began)
         if entry.end != "done":
             span.set_attribute("error.type", entry.fault.kind if entry.fault else entry.end)
             span.set_status(Status(StatusCode.ERROR))

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -14,7 +13,7 @@ from msgspec.structs import replace
 from sqlalchemy import select, update
 
 from cutover.errors import Failed, Pause
-from cutover.records import TapeRecord, decode, encode
+from cutover.records import PauseRecord, TapeRecord, decode, encode
 from effects.database import PauseRow
 from effects.workers import audit
 from harness import root
@@ -228,9 +227,8 @@ async def test_a_new_turn_expires_the_open_question(
 class Full(root.PauseTable):
     """A store that takes no pause."""
 
-    async def put(self, **fields: Any) -> None:
+    async def put(self, _: PauseRecord) -> None:
         """Raise what a full disk raises."""
-        del fields
         raise OSError(28, "No space left on device")
 
 

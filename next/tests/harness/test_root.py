@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from cutover.records import PauseRecord
 from effects.memory import Memory, namespace
 from harness import root
 from harness.config import ConfigRefused, parse
@@ -94,15 +95,17 @@ async def test_pauses_long_over_make_room_for_new_ones() -> None:
         table = root.PauseTable(world.database, lambda: next(days) * 86_400.0)
         for name in ("first", "second", "third", "fourth", "fifth"):
             await table.put(
-                id=name,
-                flow="ops",
-                session=name,
-                path="/ops/react",
-                stack="legacy",
-                request=b"{}",
-                tape=b"{}",
-                question={},
-                frames={},
+                PauseRecord(
+                    id=name,
+                    flow="ops",
+                    session=name,
+                    path="/ops/react",
+                    stack="legacy",
+                    request=b"{}",
+                    tape=b"{}",
+                    question={},
+                    frames={},
+                )
             )
         assert await table.question("first") is None
         assert await table.question("fifth") is not None
