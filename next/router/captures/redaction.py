@@ -9,16 +9,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b, sha256
 from itertools import chain, pairwise
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
-from cutover.errors import CutoverError, Outcome
+from cutover.errors import CutoverError
 from cutover.normal_form import fold
-from cutover.records import EntryRecord, ItemRecord, RunRecord, TapeRecord, encode
+from cutover.records import EntryRecord, ItemRecord, RunRecord, TapeRecord
 from router.captures.kinds import Kind, Kinds
 from router.captures.texts import Edit, Spot, StoredText, Track, View, equal_tracks, joined_tracks
 
+R = TypeVar("R")
 T = TypeVar("T", bound=ItemRecord)
 Found = tuple[int, int, Kind]
 """Where a value begins and ends, and what it is."""
@@ -76,18 +77,18 @@ class Redactor:
         there is replaced here, too.
         """
         work = _Work(self)
-        _line(record, work)
+        _visit(record, work)
         if served is not None and served is not record.tape and self._learns:
-            _tape(served, work)
+            _visit(served, work)
         if not work.find():
             return record
-        return msgspec.structs.replace(_line(record, work), redacted=True)
+        return msgspec.structs.replace(_visit(record, work), redacted=True)
 
     def entry(self, record: EntryRecord) -> EntryRecord:
         """Return a call on its own, found by what it would be found by in a redacted line."""
         work = _Work(self)
-        _entry(record, work)
-        return _entry(record, work) if work.find() else record
+        _visit(record, work)
+        return _visit(record, work) if work.find() else record
 
     def pseudonym(self, kind: Kind, value: str) -> str:
         """Return what stands for a value, which may be a pseudonym already."""
@@ -250,55 +251,36 @@ def _is_number_in_json(text: str, start: int, end: int) -> bool:
     return before in {":", ",", "["} and after in {",", "]", "}"}
 
 
-# --- What a line holds: each function is called twice, to add its texts and to have them rewritten
+# --- What a line holds
 
 
-def _line(record: RunRecord, work: _Work) -> RunRecord:
-    outcome: Any = msgspec.json.decode(work.text("", encode(record.outcome).decode()), type=Outcome)
-    return msgspec.structs.replace(
-        record,
-        request=work.text("request", record.request),
-        options=work.text("options", record.options),
-        path=work.text("", record.path),
-        outcome=outcome,
-        frames=work.items("frames", record.frames),
-        tape=record.tape and _tape(record.tape, work),
-        plays=tuple(
-            msgspec.structs.replace(
-                one,
-                name=work.text("", one.name),
-                canonical=one.canonical and work.text("calls", one.canonical),
-            )
-            for one in record.plays
-        ),
-    )
+_FIELDS: Mapping[str, str] = {
+    "request": "request",
+    "options": "options",
+    "frames": "frames",
+    "canonical": "calls",
+    **dict.fromkeys(("items", "message", "args"), "results"),
+    **dict.fromkeys(("path", "name", "question", "code", "detail"), ""),
+    **dict.fromkeys(("outcome", "tape", "plays", "entries", "error"), ""),
+}
+"""Fields of records that hold texts, or records that do, and the root of paths in these texts."""
 
 
-def _tape(record: TapeRecord, work: _Work) -> TapeRecord:
-    return msgspec.structs.replace(
-        record,
-        entries=tuple(_entry(one, work) for one in record.entries),
-        question=record.question and work.text("", record.question),
-    )
-
-
-def _entry(record: EntryRecord, work: _Work) -> EntryRecord:
-    """Return a call, found by what its redacted request would be found by."""
-    name, canonical = work.text("", record.name), work.text("calls", record.canonical)
-    same = (name, canonical) == (record.name, record.canonical)
-    error = record.error and msgspec.structs.replace(
-        record.error,
-        message=work.text("results", record.error.message),
-        args=work.text("results", record.error.args),
-    )
-    return msgspec.structs.replace(
-        record,
-        name=name,
-        key=record.key if same else _key(record, name, canonical),
-        canonical=canonical,
-        items=work.items("results", record.items),
-        error=error,
-    )
+def _visit(value: R, work: _Work, root: str = "") -> R:
+    """Add the texts in a record to the work; once it has searched them, return it with new ones."""
+    made: Any = value
+    if isinstance(value, str):
+        made = work.text(root, value)
+    elif isinstance(value, tuple):
+        items = root in {"frames", "results"}
+        made = work.items(root, value) if items else tuple(_visit(one, work) for one in value)
+    elif isinstance(value, msgspec.Struct):
+        names = [name for name in value.__struct_fields__ if name in _FIELDS]
+        new = {name: _visit(getattr(value, name), work, _FIELDS[name]) for name in names}
+        made = msgspec.structs.replace(value, **new)
+        if isinstance(value, EntryRecord):
+            made = msgspec.structs.replace(made, key=_key(value, made.name, made.canonical))
+    return cast("R", made)
 
 
 def _texts(items: Sequence[ItemRecord]) -> list[str]:
@@ -335,6 +317,8 @@ def _key(record: EntryRecord, name: str, canonical: str) -> str:
         label = name.encode("utf-8", "backslashreplace")
         return blake2b(label + b"\0" + fold(canonical.encode()), digest_size=16).hexdigest()
 
+    if (name, canonical) == (record.name, record.canonical):
+        return record.key
     if record.key == of_request(record.name, record.canonical):
         return of_request(name, canonical)
     return blake2b(canonical.encode(), digest_size=16).hexdigest()
