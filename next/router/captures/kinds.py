@@ -89,10 +89,7 @@ def _is_person(value: str) -> bool:
 def _is_phone(value: str) -> bool:
     if value.startswith(("+", "00")):
         number = _parsed(re.sub(r"\A00", "+", value))
-        possible = phonenumbers.ValidationResult.IS_POSSIBLE
-        return (
-            number is not None and phonenumbers.is_possible_number_with_reason(number) == possible
-        )
+        return number is not None and phonenumbers.is_possible_number(number)
     digits, groups = sum(map(str.isdigit, value)), re.findall(r"\d+", value)
     if not _LEAST_DIGITS <= digits <= _MOST_DIGITS or len(groups) > _MOST_GROUPS:
         return False
@@ -150,7 +147,6 @@ def _built_in(name: str, row: Mapping[str, Any]) -> Kind:
 
 
 BUILT_IN = tuple(_built_in(name, row) for name, row in _LISTS["kinds"].items())
-"""The kinds that are looked for unless a configuration says otherwise."""
 _SHORTEST = 6
 """Characters of what the built-in kinds find, at least."""
 
@@ -171,14 +167,8 @@ class Kinds:
         """Return what is found; raises `PatternTooSlow`."""
         kinds = self._own if len(text) < _SHORTEST else [*self._built_in, *self._own]
         found = [(*span, kind) for kind in kinds for span in kind.find(text)]
-        if found:
-            apart = [one.span() for one in _IMPERSONAL.finditer(text)]
-            found = [
-                (start, end, kind)
-                for start, end, kind in found
-                if not any(a <= start and end <= b for a, b in apart)
-            ]
-        return found
+        apart = [one.span() for one in _IMPERSONAL.finditer(text)] if found else []
+        return [one for one in found if not any(a <= one[0] and one[1] <= b for a, b in apart)]
 
 
 def _own(name: str, expression: str) -> Kind:

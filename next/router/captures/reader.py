@@ -33,8 +33,6 @@ class CaptureReader:
     lines: int = 0
     files: int = 0
     damage: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)
-    """Why lines are foreign."""
     _seen: set[tuple[str, str, str]] = field(default_factory=set)
     _read: set[str] = field(default_factory=set)
 
@@ -59,9 +57,8 @@ class CaptureReader:
         for line in file_lines(self.store, name, self.damage):
             try:
                 record = decode(line, RunRecord)
-            except RecordDamaged as damaged:
+            except RecordDamaged:
                 self.damage["foreign"] += 1
-                self.reasons[damaged.reason[:80]] += 1
                 continue
             run = record.exchange, record.role, record.stack
             if run in self._seen:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -54,17 +54,15 @@ class CallRefused(CutoverError):
     def body(self, form: Form) -> bytes:
         """Return the body of the answer."""
         kind = _TYPES.get(self.status, "invalid_request_error")
-        content: Any
         match form:
             case "anthropic":
-                said = {"type": kind, "message": f"{self.detail} ({self.code})"}
-                content = {"type": "error", "error": said}
+                error = {"type": kind, "message": f"{self.detail} ({self.code})"}
+                return msgspec.json.encode({"type": "error", "error": error})
             case "openai":
-                said = {"message": self.detail, "type": kind, "code": self.code}
-                content = {"error": said | {"param": None}}
+                said = {"message": self.detail, "type": kind, "code": self.code, "param": None}
+                return msgspec.json.encode({"error": said})
             case "problem":
                 return problem(self.status, self.code, self.detail).encode()
-        return msgspec.json.encode(content)
 
 
 def form_of(path: str, headers: Mapping[str, str]) -> Form:

@@ -117,18 +117,12 @@ class ServiceFlow:
         """
         place = self.keys.get(name) or next(iter(self.keys.values()), "")
         kind, _, path = place.partition(".")
-        match kind:
-            case "body":
-                return _text(_at(body.decoded, path))
-            case "query":
-                query = parse_qs(body.target.partition("?")[2])
-                return str(query.get(path, [""])[-1])
-            case "header":
-                return str(body.named.get(path, ""))
-            case "path":
-                return str(body.params.get(path, ""))
-            case _:
-                return ""
+        if kind == "body":
+            return _text(_at(body.decoded, path))
+        if kind == "query":
+            return str(parse_qs(body.target.partition("?")[2]).get(path, [""])[-1])
+        values: Mapping[str, str] = body.named if kind == "header" else body.params
+        return str(values.get(path, ""))
 
     def framer(self, after: Framing | None = None) -> ServiceFraming:
         """Return what reads a run's answer; its ids are those that the client knows."""
@@ -149,12 +143,8 @@ def _at(value: Any, path: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    match value:
-        case None:
-            return ""
-        case str():
-            return value
-        case float() if value.is_integer():
-            return str(int(value))
-        case _:
-            return msgspec.json.encode(value, order="sorted").decode()
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return msgspec.json.encode(value, order="sorted").decode()

@@ -125,23 +125,18 @@ class Service:
     async def _send(
         self, body: ServiceRequest, given: Sequence[tuple[str, str]], reused: _Reused
     ) -> aiohttp.ClientResponse:
-        run = current_run()
-        back = self.gateway, self.gateway_key
-        own = headers(self.runs.open(run), *back) if run is not None else {}
-        fixed = {name.lower() for name in self.address.headers}
-        passed = [(name, _text(value)) for name, value in given if _forwarded(name, fixed)]
+        run, own = current_run(), {"accept-encoding": "identity"}
+        if run is not None:
+            own |= headers(self.runs.open(run), self.gateway, self.gateway_key)
+        kept = _NOT_FORWARDED | {name.lower() for name in self.address.headers}
+        passed = [(name, _text(value)) for name, value in given if _passes(name, kept)]
         none = current.set(None)  # the connection is the router's own: no escape of the run's
         try:
             return await self.session.request(
                 body.method,
                 URL(self.address.url.rstrip("/") + body.target, encoded=True),
                 data=body.data or None,
-                headers=[
-                    *passed,
-                    ("accept-encoding", "identity"),
-                    *own.items(),
-                    *self.address.headers.items(),
-                ],
+                headers=[*passed, *own.items(), *self.address.headers.items()],
                 skip_auto_headers=("user-agent", "content-type", "accept"),
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(
@@ -164,14 +159,8 @@ class Service:
             (name.decode("latin-1").lower(), value.decode("latin-1"))
             for name, value in response.raw_headers
         ]
-        head = AnswerHead(
-            response.status,
-            tuple(
-                (name, value)
-                for name, value in headers
-                if name not in _NOT_RETURNED and not name.startswith("x-cutover-")
-            ),
-        )
+        passed = tuple(one for one in headers if _passes(one[0], _NOT_RETURNED))
+        head = AnswerHead(response.status, passed)
         yield head
         empty = response.method == "HEAD" or response.status in _WITHOUT_BODY
         if empty or not response.ok or head.media not in _FRAMINGS[self.dialect.framing]:
@@ -183,11 +172,10 @@ class Service:
         yield End()
 
 
-def _forwarded(name: str, fixed: Collection[str]) -> bool:
-    """Whether a client's header goes on; CGI and WSGI take `_` for `-`."""
+def _passes(name: str, kept: Collection[str]) -> bool:
+    """Whether a header goes on; CGI and WSGI take `_` for `-`."""
     spelt = name.replace("_", "-")
-    ours = spelt in _NOT_FORWARDED or spelt.startswith("x-cutover-")
-    return not ours and spelt not in fixed
+    return spelt not in kept and not spelt.startswith("x-cutover-")
 
 
 def _text(value: str) -> str:
@@ -199,11 +187,9 @@ def _text(value: str) -> str:
 
 
 async def _whole(response: aiohttp.ClientResponse) -> bytes:
-    pieces: list[bytes] = []
-    size = 0
+    body = bytearray()
     async for piece in response.content.iter_any():
-        pieces.append(piece)
-        size += len(piece)
-        if size > STREAM_BYTES:
+        body += piece
+        if len(body) > STREAM_BYTES:
             raise Runaway
-    return b"".join(pieces)
+    return bytes(body)
