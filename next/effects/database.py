@@ -22,6 +22,7 @@ from sqlalchemy import (
     JSON,
     ColumnElement,
     Dialect,
+    ForeignKey,
     Index,
     LargeBinary,
     Text,
@@ -153,7 +154,9 @@ class WriteRow(Table):
 
     __tablename__ = "pause_writes"
 
-    pause: Mapped[str] = mapped_column(primary_key=True)
+    pause: Mapped[str] = mapped_column(
+        ForeignKey("pauses.id", ondelete="CASCADE"), primary_key=True
+    )
     key: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str]
     args: Mapped[bytes]
@@ -289,6 +292,7 @@ def _engine(url: URL) -> AsyncEngine:
 def _set_pragmas(connection: Any, _: object) -> None:
     cursor = connection.cursor()
     cursor.execute("PRAGMA synchronous = NORMAL")
+    cursor.execute("PRAGMA foreign_keys = ON")
     cursor.close()
 
 

@@ -44,10 +44,11 @@ class PauseQuestion(msgspec.Struct, frozen=True):
     flow: str
     session: str
     stack: str
-    form: Any
+    question: Any
     frames: Any
     state: PauseState
     expires_at: float
+    answer: HumanAnswer | None
 
 
 def state_at(state: PauseState, expires_at: float, claimed_until: float, now: float) -> PauseState:
@@ -104,18 +105,12 @@ class Pauses:
         )
         if await self._changed(stored):
             return "stored"
-        known = await self._standing(pause_id)
+        known = await self.question(pause_id)
         if known is None:
             return "unknown"
-        state, first = known
-        if first is None or state == "expired":
+        if (first := known.answer) is None or known.state == "expired":
             return "expired"
         return "same" if (first.action, first.data) == (answer.action, answer.data) else "different"
-
-    async def answer_of(self, pause_id: str) -> HumanAnswer | None:
-        """Return the stored answer, None while there is none."""
-        known = await self._standing(pause_id)
-        return None if known is None else known[1]
 
     async def claim(self, pause_id: str, lease_seconds: float) -> PauseRecord | NotClaimed:
         """Claim an answered pause for a time and return it, or why it is not to be had."""
@@ -133,9 +128,9 @@ class Pauses:
         async with self._database.engine.begin() as connection:
             row = (await connection.execute(claimed)).mappings().first()
         if row is not None:
-            return _pause(row)
-        known = await self._standing(pause_id)
-        match known and known[0]:
+            return PauseRecord(**_decoded(row))
+        known = await self.question(pause_id)
+        match known and known.state:
             case None:
                 return "unknown"
             case "open":
@@ -147,15 +142,15 @@ class Pauses:
 
     async def renew(self, pause_id: str, owner: str, lease_seconds: float) -> bool:
         """Prolong a claim from now on; False where it is no longer this owner's."""
+        prolonged = update(PauseRow).where(_owned(pause_id, owner))
         until = self._clock() + lease_seconds
-        return await self._changed(
-            update(PauseRow).where(_owned(pause_id, owner)).values(claimed_until=until)
-        )
+        return await self._changed(prolonged.values(claimed_until=until)) > 0
 
     async def release(self, pause_id: str, owner: str) -> bool:
         """End a claim without a result: the pause may be claimed again, until it expires."""
-        freed = {"state": "answered", "owner": "", "claimed_until": 0.0}
-        return await self._changed(update(PauseRow).where(_owned(pause_id, owner)).values(**freed))
+        freed = update(PauseRow).where(_owned(pause_id, owner))
+        values = {"state": "answered", "owner": "", "claimed_until": 0.0}
+        return await self._changed(freed.values(**values)) > 0
 
     async def finish(self, pause_id: str, owner: str) -> bool:
         """End a pause that was continued: its contents go, its id and answer remain for a while."""
@@ -199,17 +194,13 @@ class Pauses:
         unclaimed = PauseRow.state.in_(("open", "answered"))
         of_session = and_(PauseRow.flow == flow, PauseRow.session == session, unclaimed)
         expired = update(PauseRow).where(of_session).values(state="expired", **_EMPTY)
-        async with self._database.engine.begin() as connection:
-            return (await connection.execute(expired)).rowcount
+        return await self._changed(expired)
 
     async def sweep(self) -> int:
         """Delete pauses that expired `KEEP_SECONDS` ago and return their number."""
         now = self._clock()
         old = and_(PauseRow.expires_at <= now - KEEP_SECONDS, PauseRow.claimed_until <= now)
-        swept = select(PauseRow.id).where(old).scalar_subquery()
-        async with self._database.engine.begin() as connection:
-            await connection.execute(delete(WriteRow).where(WriteRow.pause.in_(swept)))
-            return (await connection.execute(delete(PauseRow).where(old))).rowcount
+        return await self._database.remove(PauseRow, old)
 
     async def forget(self, flow: str, session: str, *, dry_run: bool = False) -> int:
         """Remove a session's pauses, whatever their state, and return their number.
@@ -217,50 +208,32 @@ class Pauses:
         An exchange that is being continued makes no further write.
         """
         own = and_(PauseRow.flow == flow, PauseRow.session == session)
-        writes = WriteRow.pause.in_(select(PauseRow.id).where(own).scalar_subquery())
-        await self._database.remove(WriteRow, writes, dry_run=dry_run)
         return await self._database.remove(PauseRow, own, dry_run=dry_run)
 
-    async def _changed(self, statement: Any) -> bool:
+    async def _changed(self, statement: Any) -> int:
         async with self._database.engine.begin() as connection:
-            return bool((await connection.execute(statement)).rowcount)
+            return (await connection.execute(statement)).rowcount
 
     async def _question(self, *where: ColumnElement[bool]) -> PauseQuestion | None:
-        row = await self._first(
-            select(*(getattr(PauseRow, name) for name in _COLUMNS))
-            .where(*where)
-            .order_by(PauseRow.expires_at.desc())
-            .limit(1)
-        )
-        if row is None:
-            return None
-        found, flow, session, stack, form, frames, state, expires_at, claimed_until = row
-        asked, sent = (msgspec.json.decode(one or b"null") for one in (form, frames))
-        standing = state_at(state, expires_at, claimed_until, self._clock())
-        return PauseQuestion(found, flow, session, stack, asked, sent, standing, expires_at)
-
-    async def _standing(self, pause_id: str) -> tuple[PauseState, HumanAnswer | None] | None:
-        columns = (PauseRow.state, PauseRow.expires_at, PauseRow.claimed_until, PauseRow.answer)
-        row = await self._first(select(*columns).where(PauseRow.id == pause_id))
-        if row is None:
-            return None
-        state, expires_at, claimed_until, answer = row
-        return state_at(state, expires_at, claimed_until, self._clock()), _answer(answer)
-
-    async def _first(self, wanted: Any) -> tuple[Any, ...] | None:
+        newest = select(*_SHORT).where(*where).order_by(PauseRow.expires_at.desc()).limit(1)
         async with self._database.engine.connect() as connection:
-            row = (await connection.execute(wanted)).first()
-        return None if row is None else tuple(row)
+            row = (await connection.execute(newest)).mappings().first()
+        if row is None:
+            return None
+        found = _decoded(row)
+        lease = found.pop("claimed_until")
+        state = state_at(found.pop("state"), found["expires_at"], lease, self._clock())
+        return PauseQuestion(**found, state=state)
 
 
 @effect("human.answer")
 async def answer(question: str) -> HumanAnswer:
     """Return the answer to a question; raises `Paused` while there is none."""
     world = current()
-    found = await Pauses(world.database, world.clock).answer_of(question)
-    if found is None:
+    found = await Pauses(world.database, world.clock).question(question)
+    if found is None or found.answer is None:
         raise Paused(question)
-    return found
+    return found.answer
 
 
 async def idempotent(write: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -290,10 +263,12 @@ async def known(write: Callable[P, Awaitable[object]], *args: P.args, **kwargs: 
     return True
 
 
-_COLUMNS = (
-    *("id", "flow", "session", "stack", "question", "frames"),
-    *("state", "expires_at", "claimed_until"),
-)
+_SHORT = [
+    column
+    for column in PauseRow.__table__.columns
+    if column.name not in {"path", "request", "tape", "owner"}
+]
+"""What questions and states are read from: a tape may be long."""
 _EMPTY = {
     **dict.fromkeys(("request", "tape", "question", "frames"), b""),
     "owner": "",
@@ -305,14 +280,10 @@ def _owned(pause_id: str, owner: str) -> ColumnElement[bool]:
     return and_(PauseRow.id == pause_id, PauseRow.state == "claimed", PauseRow.owner == owner)
 
 
-def _answer(stored: bytes | None) -> HumanAnswer | None:
-    return None if stored is None else msgspec.json.decode(stored, type=HumanAnswer)
-
-
-def _pause(row: RowMapping) -> PauseRecord:
-    decoded = {
-        "question": msgspec.json.decode(row["question"]),
-        "frames": msgspec.json.decode(row["frames"]),
-        "answer": _answer(row["answer"]),
-    }
-    return PauseRecord(**{name: row[name] for name in PauseRecord.__struct_fields__} | decoded)
+def _decoded(row: RowMapping) -> dict[str, Any]:
+    """Return the columns of a pause as values; the question of one that is done is None."""
+    question, frames = (
+        msgspec.json.decode(row[name] or b"null") for name in ("question", "frames")
+    )
+    answer = msgspec.json.decode(row["answer"] or b"null", type=HumanAnswer | None)
+    return {**row, "question": question, "frames": frames, "answer": answer}

@@ -81,7 +81,7 @@ async def companion_respond(_: Mapping[str, str], body: RespondRequest) -> None:
     question = await store.question(body.hitl_id)
     known = question is not None and question.flow == "companion"
     if question is not None and known and question.state == "open":
-        form = msgspec.convert(question.form, CompanionHitl).form
+        form = msgspec.convert(question.question, CompanionHitl).form
         if wrong := answer_problems(form, answer):
             detail = ", ".join(f"{name}: {code}" for name, code in wrong.items())
             raise Refused(422, "bad_answer", f"the form does not allow this answer ({detail})")
@@ -102,7 +102,7 @@ async def ops_session(args: Mapping[str, str], _: Any) -> OpsSession:
     if waiting is not None:
         iteration = sum(mark["name"] == "step" for mark in waiting.frames["marks"])
         if waiting.state == "open":
-            pending = msgspec.convert(waiting.form, OpsApproval)
+            pending = msgspec.convert(waiting.question, OpsApproval)
     messages = tuple(StoredMessage(one.id, one.role, one.content) for one in turns)
     return OpsSession(session, iteration, messages, pending)
 
