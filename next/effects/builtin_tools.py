@@ -23,7 +23,6 @@ MAX_BITS: Final = 3_400
 """Bits of a whole number, about a thousand digits."""
 FOUND_AT_MOST: Final = 5
 """Memories that `search_memory` finds."""
-_MAX_DEPTH: Final = 100
 _DIGITS: Final = 12
 
 Number = int | float
@@ -109,27 +108,24 @@ def evaluate(expression: str) -> str:
     if len(text) > MAX_EXPRESSION or not _WRITTEN.fullmatch(text):
         raise NotArithmetic(expression)
     try:
-        value = _value(ast.parse(text, mode="eval").body, _MAX_DEPTH)
+        value = _value(ast.parse(text, mode="eval").body)
     except (SyntaxError, TypeError, RecursionError, MemoryError) as failure:
         raise NotArithmetic(expression) from failure
     return str(value) if isinstance(value, int) else f"{value + 0.0:.{_DIGITS}g}"  # no -0
 
 
-def _value(node: ast.expr, deep: int) -> Number:
-    if deep == 0:
-        raise NotArithmetic
+def _value(node: ast.expr) -> Number:
     match node:
         case ast.Constant(value=int() | float() as value):
             return _bounded(value)
         case ast.Name(id=name) if name in _NAMES:
             return _NAMES[name]
         case ast.UnaryOp(op=op, operand=operand) if type(op) in _OPERATORS:
-            return _bounded(_OPERATORS[type(op)](_value(operand, deep - 1)))
+            return _bounded(_OPERATORS[type(op)](_value(operand)))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            act = _OPERATORS[type(op)]
-            return _bounded(act(_value(left, deep - 1), _value(right, deep - 1)))
+            return _bounded(_OPERATORS[type(op)](_value(left), _value(right)))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
-            return _bounded(_FUNCTIONS[name](*(_value(one, deep - 1) for one in args)))
+            return _bounded(_FUNCTIONS[name](*map(_value, args)))
         case _:
             raise NotArithmetic
 

@@ -163,7 +163,7 @@ def tokens(text: str, model: str) -> tuple[int, bool]:
     Exact where tiktoken knows the model and `TIKTOKEN_CACHE_DIR` holds its encoding. Otherwise the
     estimate of `rules.models`.
     """
-    encoding = _encoding(_encoding_name(model)) if len(text) <= _MOST_EXACT else None
+    encoding = _encoding(model) if len(text) <= _MOST_EXACT else None
     if encoding is not None:
         return len(encoding.encode_ordinary(text)), True
     return estimate(text), False
@@ -171,27 +171,17 @@ def tokens(text: str, model: str) -> tuple[int, bool]:
 
 def load_encodings() -> None:
     """Load the encodings that are at hand, a matter of a second, before they are needed."""
-    for name in _ENCODINGS:
-        _encoding(name)
-
-
-def _encoding_name(model: str) -> str:
-    try:
-        return tiktoken.encoding_name_for_model(model.rpartition("/")[2])
-    except KeyError:
-        return ""
+    for model in ("gpt-4.1", "gpt-4"):
+        _encoding(model)
 
 
 @lru_cache
-def _encoding(name: str) -> tiktoken.Encoding | None:
-    folder = os.environ.get("TIKTOKEN_CACHE_DIR")
-    if not folder or name not in _ENCODINGS:
-        return None
-    file = hashlib.sha1(_SOURCE.format(name).encode(), usedforsecurity=False).hexdigest()
+def _encoding(model: str) -> tiktoken.Encoding | None:
     try:
-        content = Path(folder, file).read_bytes()
-    except OSError:
+        name = tiktoken.encoding_name_for_model(model.rpartition("/")[2])
+        file = hashlib.sha1(_SOURCE.format(name).encode(), usedforsecurity=False).hexdigest()
+        content = Path(os.environ["TIKTOKEN_CACHE_DIR"], file).read_bytes()
+    except (KeyError, OSError):
         return None
-    if hashlib.sha256(content).hexdigest() != _ENCODINGS[name]:
-        return None
-    return tiktoken.get_encoding(name)
+    whole = hashlib.sha256(content).hexdigest() == _ENCODINGS.get(name)
+    return tiktoken.get_encoding(name) if whole else None

@@ -200,11 +200,8 @@ def _load(name: str) -> list[Tool]:
         found = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as failure:
         raise ToolNotLoaded(name, str(failure)) from failure
-    tools = [found] if isinstance(found, Tool) else found
-    if not isinstance(tools, Iterable):
-        raise ToolNotLoaded(name, f"it is a {type(found).__name__}, no tool")
-    tools = list(tools)
+    tools = list(found) if isinstance(found, Iterable) else [found]
     for one in tools:
         if not isinstance(one, Tool):
-            raise ToolNotLoaded(name, f"it holds a {type(one).__name__}, no tool")
+            raise ToolNotLoaded(name, f"a {type(one).__name__} is no tool")
     return tools

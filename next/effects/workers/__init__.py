@@ -1,8 +1,6 @@
 """Workers: actions on machines, each an effect, and the audit log of what they did."""
 
 from effects.workers.registry import (
-    SECONDS,
-    Action,
     Impossible,
     Progress,
     Report,
@@ -13,8 +11,6 @@ from effects.workers.registry import (
 )
 
 __all__ = [
-    "SECONDS",
-    "Action",
     "Impossible",
     "Progress",
     "Report",

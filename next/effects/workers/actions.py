@@ -36,7 +36,6 @@ ENGINE_SECONDS: Final = 20
 LOG_BYTES: Final = 65_536
 DEPLOY_LIMIT: Final = 3_600.0
 """Seconds beyond which no `deploy_seconds` reaches."""
-_AT_ONCE: Final = 50
 _STEP: Final = 1_000
 
 Name = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$")]
@@ -90,17 +89,17 @@ async def delete_temporary(
     pattern: Annotated[str, Meta(min_length=1, max_length=255)] = "*",
 ) -> AsyncIterator[Report]:
     """Delete the files beneath the configured folder whose names match, such as *.log."""
-    rows, count, freed = list[dict[str, Any]](), 0, 0
-    found = islice(_deleted(settings().temporary_root, pattern), DELETED_AT_MOST)
-    try:
-        while some := await asyncio.to_thread(lambda: list(islice(found, _AT_ONCE))):
-            count, freed = count + len(some), freed + sum(size for _, size in some)
-            rows += [{"path": name, "bytes": size} for name, size in some]
-            del rows[ROWS_AT_MOST:]
-            yield Progress(f"{count} deleted, the last {some[-1][0]}")
-    except FileNotFoundError as absent:
-        raise Impossible(why="there is no configured folder for temporary files") from absent
-    data = {"deleted": count, "bytes": freed, "files": _numbered(rows)}
+    root = settings().temporary_root
+    if not root or not await asyncio.to_thread(os.path.isdir, root):
+        raise Impossible(why="there is no configured folder for temporary files")
+    deleted = await asyncio.to_thread(
+        lambda: list(islice(_deleted(root, pattern), DELETED_AT_MOST))
+    )
+    count, freed = len(deleted), sum(size for _, size in deleted)
+    if deleted:
+        yield Progress(f"{count} deleted, the last {deleted[-1][0]}")
+    rows = _numbered([{"path": name, "bytes": size} for name, size in deleted[:ROWS_AT_MOST]])
+    data = {"deleted": count, "bytes": freed, "files": rows}
     yield Result(ok=True, message=f"{count} files deleted, {_size(freed)}", data=data)
 
 
@@ -110,8 +109,6 @@ def _deleted(root: str, pattern: str) -> Iterator[tuple[str, int]]:
     `fwalk` opens each folder within its parent and follows no link, and a file is deleted by its
     open folder: a link that takes the place of a checked name leads nowhere.
     """
-    if not root:  # or else it would be the working directory
-        raise FileNotFoundError
     root = os.path.realpath(root)
     for here, folders, names, descriptor in os.fwalk(root):
         folders.sort()
@@ -162,10 +159,9 @@ async def reach(
             _, writer = await asyncio.open_connection(host, port)
     except TimeoutError as late:
         raise Impossible(why=f"{where} does not answer within {REACH_SECONDS:g} s") from late
-    except UnicodeError as error:
-        raise Impossible(why=f"{host!r} is no name of a host") from error
-    except OSError as failure:
-        reason = os.strerror(errno) if (errno := failure.errno or 0) > 0 else "no such host"
+    except (OSError, UnicodeError) as failure:
+        number = getattr(failure, "errno", 0)
+        reason = os.strerror(number) if (number or 0) > 0 else "no such host"
         raise Impossible(why=f"{where} cannot be reached: {reason}") from failure
     took = (time.perf_counter() - began) * _STEP
     writer.close()

@@ -1,21 +1,11 @@
-"""What is sent for an answer, when, and how it ends: faults are decided here, `play` obeys."""
+"""What is sent for an answer: its parts, as far as a fault lets them go out."""
 
 import re
-from typing import Literal, NamedTuple, assert_never
+from typing import NamedTuple
 
 import msgspec
 
-from loadtests.simulator.answer import (
-    Answer,
-    Cut,
-    ErrorEvent,
-    Fault,
-    Garbage,
-    NeverAnswers,
-    Reset,
-    Silence,
-    SlowFirst,
-)
+from loadtests.simulator.answer import Answer, Cut, ErrorEvent, Fault, Garbage, Silence
 from loadtests.simulator.request import Api, ModelRequest
 from loadtests.simulator.wire import (
     HTTP_SERVER_ERROR,
@@ -28,22 +18,17 @@ from loadtests.simulator.wire import (
 
 OK = 200
 _GARBAGE = b"data: {broken\n\n"
+Parts = tuple[StreamPart, ...]
 
 
 class Plan(NamedTuple):
-    """An answer as it goes out.
-
-    `wait` is in seconds, before the first part, and before the headers too unless `headers_first`.
-    A plan that ends `silent` keeps the connection open; `never` and `reset` send nothing at all.
-    """
+    """An answer as it goes out; `fault` is what `play` has to do beside sending the parts."""
 
     parts: tuple[StreamPart, ...]
     media: str = "application/json"
     status: int = OK
     headers: tuple[tuple[str, str], ...] = ()
-    wait: float = 0.0
-    headers_first: bool = True
-    ending: Literal["whole", "cut", "silent", "never", "reset"] = "whole"
+    fault: Fault | None = None
 
 
 def plan_answer(request: ModelRequest, answer: Answer) -> Plan:
@@ -60,8 +45,8 @@ def plan_answer(request: ModelRequest, answer: Answer) -> Plan:
         body = msgspec.json.encode(WHOLE[request.api](request, answer))
         return plan_body(body, answer, request.api)
     media = "text/event-stream; charset=utf-8" if streamed else "application/json"
-    plan = Plan(tuple(parts), media, headers=answer.headers)
-    return _with_fault(plan, answer.fault, request.api)
+    struck = _struck(tuple(parts), answer.fault, request.api)
+    return Plan(struck, media, headers=answer.headers, fault=answer.fault)
 
 
 def plan_body(body: bytes, answer: Answer, api: Api = "chat") -> Plan:
@@ -74,39 +59,26 @@ def plan_body(body: bytes, answer: Answer, api: Api = "chat") -> Plan:
         body, fault = b"{broken", None
     if status != OK:
         body = error_body(api, status, message) if answer.raw is None else answer.raw.encode()
-    half = len(body) // 2
-    parts = (StreamPart(body[:half]), StreamPart(body[half:], carries=True, pauses=0))
-    if isinstance(fault, Cut | Silence):
-        fault = type(fault)(0)
-    return _with_fault(Plan(parts, status=status, headers=answer.headers), fault, api)
+    half = len(body) // 2 if isinstance(fault, Cut | Silence) else len(body)
+    return Plan((StreamPart(body[:half]),), status=status, headers=answer.headers, fault=fault)
 
 
-def _with_fault(plan: Plan, fault: Fault | None, api: Api) -> Plan:
-    parts = plan.parts
+def _struck(parts: Parts, fault: Fault | None, api: Api) -> Parts:
+    """Return what goes out before a stream breaks off, or with what does not belong in it."""
     match fault:
-        case None:
-            return plan
-        case Cut(after):
-            return plan._replace(parts=parts[: _place(parts, after)], ending="cut")
-        case Silence(after):
-            return plan._replace(parts=parts[: _place(parts, after)], ending="silent")
+        case Cut(after) | Silence(after):
+            return parts[: _place(parts, after)]
         case ErrorEvent(after, code, message):
             event = StreamPart(error_event(api, code, message))
-            return plan._replace(parts=(*parts[: _place(parts, after)], event))
+            return (*parts[: _place(parts, after)], event)
         case Garbage(at):
             place = _place(parts, at)
-            return plan._replace(parts=(*parts[:place], StreamPart(_GARBAGE), *parts[place:]))
-        case SlowFirst(seconds, headers):
-            return plan._replace(wait=seconds, headers_first=headers)
-        case NeverAnswers():
-            return plan._replace(ending="never")
-        case Reset():
-            return plan._replace(ending="reset")
+            return (*parts[:place], StreamPart(_GARBAGE), *parts[place:])
         case _:
-            assert_never(fault)
+            return parts
 
 
-def _place(parts: tuple[StreamPart, ...], chunks: int) -> int:
+def _place(parts: Parts, chunks: int) -> int:
     """Return the index of the part that follows the first `chunks` chunks."""
     carriers = [k for k, part in enumerate(parts) if part.carries]
     return carriers[chunks] if chunks < len(carriers) else carriers[-1] + 1 if carriers else 0

@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 from multidict import CIMultiDict
 
-from loadtests.simulator.answer import Answer
+from loadtests.simulator.answer import Answer, Cut, NeverAnswers, Reset, Silence, SlowFirst
 from loadtests.simulator.behaviour import answer_request
 from loadtests.simulator.embeddings import answer_embeddings
 from loadtests.simulator.plan import Plan, plan_answer, plan_body
@@ -172,21 +172,22 @@ async def play(plan: Plan, request: web.Request, pause: float) -> web.StreamResp
     """Send a plan, its parts `pause` seconds apart; a client that leaves cancels this."""
     response = web.StreamResponse(status=plan.status, headers=CIMultiDict(plan.headers))
     response.headers["content-type"] = plan.media
-    if plan.ending == "never":
+    if isinstance(plan.fault, NeverAnswers):
         await asyncio.Event().wait()
-    if plan.ending == "reset":
+    if isinstance(plan.fault, Reset):
         _close(request, reset=True)
         return response
-    if plan.headers_first:
+    slow = plan.fault if isinstance(plan.fault, SlowFirst) else SlowFirst(0)
+    if slow.headers:
         await response.prepare(request)
-    await asyncio.sleep(plan.wait)
+    await asyncio.sleep(slow.seconds)
     await response.prepare(request)  # which does nothing the second time
     for part in plan.parts:
         await asyncio.sleep(pause * part.pauses)
         await response.write(part.data)
-    if plan.ending == "silent":
+    if isinstance(plan.fault, Silence):
         await asyncio.Event().wait()
-    if plan.ending == "cut":
+    if isinstance(plan.fault, Cut):
         _close(request)
     return response
 

@@ -258,7 +258,7 @@ def test_calculate_refuses_what_is_too_large_or_has_no_result(text: str) -> None
 @pytest.mark.parametrize(
     "text",
     ["", "()", "1+", "__import__('os')", "a", "1 if 1 else 2", "1if 2", "[1]", "1_000", "1j",
-     "sqrt", "sqrt()", "abs(1, 2)", "round(1, 1e9)", "(" * 240 + "1" + ")" * 240, "-" * 300 + "1",
+     "sqrt", "sqrt()", "abs(1, 2)", "round(1, 1e9)", "(" * 240 + "1" + ")" * 240,
      "1+" * 300 + "1", "0777", "True"],
 )  # fmt: skip
 def test_calculate_refuses_what_is_no_arithmetic(text: str) -> None:
