@@ -76,15 +76,16 @@ def _alone(folder: Path) -> Iterator[None]:
 
 def _replace(path: Path, content: bytes) -> None:
     """Put a new file in the place of one, with its mode, once its bytes are on the disk."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    new = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
+    with tempfile.NamedTemporaryFile(
+        dir=path.parent, prefix=f".{path.name}.", delete=False
+    ) as file:
+        new = Path(file.name)
+        try:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        new.chmod(path.stat().st_mode)
-        new.replace(path)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
+            new.chmod(path.stat().st_mode)
+            new.replace(path)
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from importlib import import_module
@@ -16,14 +16,14 @@ from typing import Any
 
 import typer
 
-from cutover.errors import CutoverError, Failed
+from cutover.errors import Failed, Unusable
 from cutover.records import RunRecord
 from cutover.tape import Exchange, Run, outside
 from harness import root
 from harness.config import ModelTable, Settings, StoresTable
 from harness.live import versions
 from harness.server.gateway import serving_gateway
-from harness.services import Services, candidates, flow_of, open_services
+from harness.services import Services, candidates, chosen, flow_of, open_services
 from router.captures import CaptureReader, Captures, Store
 from router.captures.reader import POLL_SECONDS
 from router.captures.replay import STATES, Part, Replay, Target, replayed
@@ -35,13 +35,6 @@ EQUAL, DIFFERENT, NOT_STORED, NOTHING, UNREADABLE = range(5)
 
 _one_at_a_time = Lock()
 """Workers of Dask are threads, and the world is the process's."""
-
-
-class ReplayRefused(CutoverError):
-    """A replay cannot be made as an option asks for it."""
-
-    def __init__(self, reason: str, *, option: str) -> None:
-        super().__init__(f"{option}: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +72,10 @@ class Summary:
     @property
     def status(self) -> int:
         """The command's exit status."""
-        files, lines, exchanges = self.read["files"], self.read["lines"], self.counts["read"]
-        if (
-            (self.damage["torn"] + self.damage["gone"]) * 2 > files
-            or self.damage["foreign"] > lines
-            or self.counts["damaged"] * 2 > exchanges
-        ):
+        lost = self.damage["torn"] + self.damage["gone"]
+        foreign, damaged = self.damage["foreign"], self.counts["damaged"]
+        lines, exchanges = self.read["lines"], self.counts["read"]
+        if lost * 2 > self.read["files"] or foreign > lines or damaged * 2 > exchanges:
             return UNREADABLE
         if self.dropped:
             return NOT_STORED
@@ -100,16 +91,16 @@ class Summary:
             ("replayed", f"{self.replayed} in {seconds:.1f} s, {self.replayed / seconds:.1f}/s"),
             *((f"  {state}", f"{self.counts[state]}") for state in STATES),
             ("skipped", f"{skipped.total()}"),
-            *_rows("", skipped),
-            *_rows("damage: ", self.damage),
-            *_rows("not stored: ", self.dropped),
-            *_rows("outside every run: ", self.outside),
         ]
+        further = {
+            "": skipped,
+            "damage: ": self.damage,
+            "not stored: ": self.dropped,
+            "outside every run: ": self.outside,
+        }
+        for kind, counts in further.items():
+            rows += [(f"  {kind}{one.replace('_', ' ')}", f"{n}") for one, n in counts.items()]
         return "\n".join(f"{name:<30} {value}" for name, value in rows)
-
-
-def _rows(kind: str, counts: Counter[str]) -> Iterator[tuple[str, str]]:
-    return ((f"  {kind}{name.replace('_', ' ')}", f"{count}") for name, count in counts.items())
 
 
 def replay(job: ReplayJob, scheduler: str = "", *, follow: bool = False) -> Summary:
@@ -120,43 +111,37 @@ def replay(job: ReplayJob, scheduler: str = "", *, follow: bool = False) -> Summ
     began = time.monotonic()
     work = partial(on_workers, scheduler) if scheduler else here
     summary = work(job, stop, follow=follow)
-    typer.echo(summary.table(time.monotonic() - began))
     folders = " ".join(dict.fromkeys([job.captures, job.out]))
-    typer.echo(f"next: cutover diff {folders}")
+    typer.echo(f"{summary.table(time.monotonic() - began)}\nnext: cutover diff {folders}")
     return summary
 
 
 def job_of(
     captures: str, stack: str, flow: str | None, part: str, settings: Settings, out: str = ""
 ) -> ReplayJob:
-    """Return a job; raises `ReplayRefused` for a flow, a stack or a part that is none."""
-    flows = [one for one in settings.flows if flow in {None, one}]
-    if not flows:
-        raise ReplayRefused(_unknown(flow, settings.flows), option="--flow")
-    stacks = {one: tuple(_stacks(settings, one)) for one in flows}
-    settings = untouched(settings, [one for one, names in stacks.items() if stack in names])
+    """Return a job.
+
+    Raises `typer.BadParameter` for a flow that is none, `Unusable` for such a stack or part.
+    """
+    flows = chosen([flow] if flow else [], list(settings.flows))
+    stacks = {one: _stacks(settings, one) for one in flows}
+    settings = untouched(settings, [one for one in flows if stack in stacks[one]])
     if not settings.flows:
-        names = sorted({name for one in stacks.values() for name in one})
-        raise ReplayRefused(_unknown(stack, names), option="--stack")
-    services = any(table.paths for table in settings.flows.values())
-    if services and not all(
-        one.shadow_safe for name, one in settings.stacks.items() if name == stack
-    ):
+        known = ", ".join(sorted(set().union(*stacks.values())))
+        raise Unusable(where="--stack", reason=f"{stack!r} is not configured: there are {known}")
+    declared = any(table.paths for table in settings.flows.values())
+    if declared and stack not in {one for one, at in settings.stacks.items() if at.shadow_safe}:
         why = f"{stack!r} is not shadow_safe: what it does without the tape, it would do once more"
-        raise ReplayRefused(why, option="--stack")
+        raise Unusable(where="--stack", reason=why)
     try:
         share = Part.of(part)
     except ValueError as error:
-        raise ReplayRefused(str(error), option="--part") from error
+        raise Unusable(where="--part", reason=str(error)) from error
     return ReplayJob(captures, out or captures, stack, flow, share, settings)
 
 
-def _unknown(name: str | None, known: Iterable[str]) -> str:
-    return f"{name!r} is not configured, but {', '.join(map(repr, known))}"
-
-
-def _stacks(settings: Settings, flow: str) -> Iterable[str]:
-    return settings.stacks if settings.flows[flow].paths else root.stacks(flow)
+def _stacks(settings: Settings, flow: str) -> Collection[str]:
+    return settings.stacks.keys() if settings.flows[flow].paths else root.stacks(flow).keys()
 
 
 def untouched(settings: Settings, flows: Sequence[str]) -> Settings:
@@ -165,13 +150,13 @@ def untouched(settings: Settings, flows: Sequence[str]) -> Settings:
     The gateway is there for flows of services alone: another process may listen at its port.
     """
     models = {name: one.model_copy(update={"key": ""}) for name, one in settings.models.items()}
-    chosen = {name: settings.flows[name] for name in flows}
-    services = any(table.paths for table in chosen.values())
+    kept = {name: settings.flows[name] for name in flows}
+    services = any(table.paths for table in kept.values())
     return settings.model_copy(
         update={
             "stores": StoresTable(database="sqlite+aiosqlite://"),
             "models": models or {"*": ModelTable(key="")},
-            "flows": chosen,
+            "flows": kept,
             "gateway": settings.gateway if services else None,
         }
     )
@@ -228,12 +213,12 @@ def _target(job: ReplayJob, name: str, services: Services) -> Target:
 def on_workers(scheduler: str, job: ReplayJob, stop: Event, *, follow: bool = False) -> Summary:
     """Replay on the workers of a Dask cluster, some files at a time, until `stop` is set.
 
-    What workers are at when it is set they end; raises `ReplayRefused` without the package.
+    What workers are at when it is set they end; raises `Unusable` without the package.
     """
     try:
         dask: Any = import_module("distributed")
     except ImportError as error:
-        raise ReplayRefused(str(error), option="--scheduler, with cutover[dask]") from error
+        raise Unusable(where="--scheduler, with cutover[dask]", reason=str(error)) from error
     store, summary, known = Store(job.captures), Summary(), set[str]()
     with dask.Client(scheduler) as client:
         done = client.scatter({"done": replayed(Store(job.out), job.stack, job.flow)})["done"]

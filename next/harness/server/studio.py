@@ -19,7 +19,7 @@ from starlette.applications import Starlette
 from graph_impl import GRAPHS
 from harness import root
 from harness.builtin import completed
-from harness.config import ConfigRefused, Settings, load
+from harness.config import Settings, load
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 
@@ -31,14 +31,9 @@ def settings() -> Settings:
 
     Raises `ConfigRefused`, also where the file that is named does not exist.
     """
-    named = os.environ.get("CUTOVER_CONFIG")
+    named = os.environ.get("CUTOVER_CONFIG", "")
     path = Path(named or "cutover.toml")
-    if path.exists():
-        return load(path)
-    if named:
-        problem = "no such file, but CUTOVER_CONFIG names it: correct the name, or unset it"
-        raise ConfigRefused(path.absolute(), [problem])
-    return load(None)
+    return load(path if named or path.exists() else None)
 
 
 @asynccontextmanager

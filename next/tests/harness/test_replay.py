@@ -15,11 +15,13 @@ from typing import Any
 
 import msgspec
 import pytest
+import typer
 
 from cutover import Stack
+from cutover.errors import Unusable
 from cutover.records import encode
 from harness import root
-from harness.commands.replay import ReplayJob, ReplayRefused, Summary, here, job_of, on_workers
+from harness.commands.replay import ReplayJob, Summary, here, job_of, on_workers
 from harness.config import CapturesTable, Settings, parse
 from router.captures import CaptureReader, Store
 from tests.flows.samples import SAMPLES
@@ -94,15 +96,15 @@ def test_a_changed_stack_is_different(captured: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"flow": "sung"}, "--flow: 'sung' is not configured, but 'chat'"),
-        ({"stack": "cobol"}, "--stack: 'cobol' is not configured, but 'graph', 'legacy'"),
+        ({"flow": "sung"}, "no flow 'sung': there are chat"),
+        ({"stack": "cobol"}, "--stack: 'cobol' is not configured: there are graph, legacy"),
         ({"part": "9/8"}, "--part: '9/8' is no part"),
     ],
 )
 def test_an_option_that_names_nothing_is_refused(changed: dict[str, str], sentence: str) -> None:
     """With what there is."""
     given = {"captures": "x", "stack": "graph", "flow": None, "part": "1/1", **changed}
-    with pytest.raises(ReplayRefused, match=sentence):
+    with pytest.raises((Unusable, typer.BadParameter), match=sentence):
         job_of(**given, settings=Settings())  # type: ignore[arg-type]
 
 
@@ -119,7 +121,7 @@ def test_services_are_replayed_where_they_are_safe_to_ask() -> None:
     made = job_of("x", "legacy", None, "1/1", parse(tables)).settings
     assert (set(made.flows), made.gateway) == ({"chat"}, None)
     stack["shadow_safe"] = False
-    with pytest.raises(ReplayRefused, match="not shadow_safe"):
+    with pytest.raises(Unusable, match="not shadow_safe"):
         job_of("x", "graph", "bot", "1/1", parse(tables))
 
 
