@@ -319,14 +319,12 @@ class Settings(_Table):
         return "" if table is None else table.url.rstrip("/") or f"http://{table.host}:{table.port}"
 
 
-def _tables() -> Iterator[tuple[str, type[BaseModel]]]:
-    for name, field in Settings.model_fields.items():
-        for kind in (field.annotation, *get_args(field.annotation)):
-            if isinstance(kind, type) and issubclass(kind, BaseModel):
-                yield name, kind
-
-
-TABLES: Final[Mapping[str, type[BaseModel]]] = dict(_tables())
+TABLES: Final[Mapping[str, type[BaseModel]]] = {
+    name: kind
+    for name, field in Settings.model_fields.items()
+    for kind in (field.annotation, *get_args(field.annotation))
+    if isinstance(kind, type) and issubclass(kind, BaseModel)
+}
 """The tables by name; those of dicts are headed `[name.NAME]`."""
 
 
@@ -361,8 +359,8 @@ def parse(tables: Mapping[str, Any], path: Path | None = None) -> Settings:
         settings = Settings.model_validate(tables)
     except ValidationError as error:
         raise ConfigRefused(path, [sentence(one) for one in error.errors()]) from error
-    wrong = [one for name, table in settings.flows.items() for one in _wrong(name, table)]
-    if wrong := [*wrong, *_wrong_gateway(settings), *_wrong_stacks(settings)]:
+    flows = (one for name, table in settings.flows.items() for one in _wrong(name, table))
+    if wrong := [*flows, *_wrong_gateway(settings), *_wrong_stacks(settings)]:
         raise ConfigRefused(path, wrong)
     return settings
 
@@ -418,19 +416,13 @@ def _wrong(name: str, table: FlowTable) -> Iterator[str]:
         for path in table.paths if value.startswith("path.") else ():
             if value[5:] not in compile_path(path)[2]:
                 yield f"{place}.keys.{key}: {path} has no {{{value[5:]}}}"
-    if table.paths and table.options:
+    if not table.paths:
+        try:
+            msgspec.convert(table.options, FLOWS[name].options)
+        except msgspec.ValidationError as error:
+            yield f"{place}.options: {error}"
+    elif table.options:
         yield f"{place}.options: a declared flow has none"
-    elif not table.paths and (problem := _refusal(table.options, FLOWS[name].options)):
-        yield f"{place}.options: {problem}"
-
-
-def _refusal(options: Mapping[str, Any], kind: Any) -> str:
-    """Return why a flow refuses its options, "" where it takes them."""
-    try:
-        msgspec.convert(options, kind)
-    except msgspec.ValidationError as error:
-        return str(error)
-    return ""
 
 
 def sentence(error: Any) -> str:

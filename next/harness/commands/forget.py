@@ -14,7 +14,7 @@ import httpx
 import psycopg
 from sqlalchemy.exc import SQLAlchemyError
 
-from cutover.errors import CutoverError
+from cutover.errors import Unusable
 from effects import conversations, rollout, threads
 from effects.conversations import Chat, NotForgotten
 from effects.memory import items, namespace, readings
@@ -38,16 +38,6 @@ WITH_THREADS = "session"
 
 Place = tuple[tuple[str, str], str]
 """Namespace and key in the memory store; the namespace begins with one of `STORES`."""
-
-
-class NotReached(CutoverError):
-    """A store failed; what was removed before stays removed."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(
-            f"not all was removed: a store failed with {type(error).__name__}; see that [stores] "
-            "and [captures] can be reached, and give the command again"
-        )
 
 
 @dataclass(slots=True)
@@ -86,7 +76,12 @@ async def forget(
     for chat in whole:
         learnt |= await _learnt_in(world, chat)
     if captured is not None:
-        await _from_captures(captured, users, chats, done, dry_run=dry_run)
+        forget_lines = partial(captures.forget, captured.store, users, chats, captured.redactor)
+        found = await asyncio.to_thread(forget_lines, dry_run=dry_run)
+        done.removed["captures"] = found.lines
+        done.left += [f"captures: {name} cannot be read or written" for name in found.left]
+        for exchange in found.exchanges:
+            done.removed["feedback"] += await rollout.forget_feedback(exchange, dry_run=dry_run)
     pauses = Pauses(world.database, world.clock)
     for flow, one in sorted(chats):
         done.removed["pauses"] += await pauses.forget(flow, one, dry_run=dry_run)
@@ -121,26 +116,18 @@ async def _learnt_in(world: World, chat: Chat) -> set[Place]:
     return found
 
 
-async def _from_captures(
-    captured: Captures, users: Collection[str], chats: set[Chat], done: Removal, *, dry_run: bool
-) -> None:
-    """Remove lines of captures, and what was thought of their exchanges."""
-    lines = partial(captures.forget, captured.store, users, chats, captured.redactor)
-    found = await asyncio.to_thread(lines, dry_run=dry_run)
-    done.removed["captures"] = found.lines
-    done.left += [f"captures: {name} cannot be read or written" for name in found.left]
-    for exchange in found.exchanges:
-        done.removed["feedback"] += await rollout.forget_feedback(exchange, dry_run=dry_run)
-
-
 async def forget_configured(
     config: Path | None, users: Collection[str], ids: Collection[str], *, dry_run: bool
 ) -> Removal:
-    """Forget in the stores and flows of a file; raises `ConfigRefused` and `NotReached`."""
+    """Forget in the stores and flows of a file; raises `ConfigRefused` and `Unusable`."""
     settings = load(config)
     try:
         async with root.stores(settings) as stores, completed(stores, settings) as world:
             flows, captured = {*FLOWS, *settings.flows}, root.captures_of(settings)
             return await forget(world, users, ids, captured, flows=flows, dry_run=dry_run)
     except (SQLAlchemyError, psycopg.Error, httpx.HTTPError, OSError) as error:
-        raise NotReached(error) from error
+        why = (
+            f"a store failed with {type(error).__name__}, and not all was removed: see that each "
+            "can be reached, and give the command again"
+        )
+        raise Unusable(where="[stores], [captures]", reason=why) from error

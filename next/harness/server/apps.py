@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from cutover.errors import CutoverError
+from cutover.errors import Unusable
 
 log = logging.getLogger("cutover.apps")
 
@@ -18,20 +18,11 @@ STOP_SECONDS = 10.0
 POLL_SECONDS = 0.05
 
 
-class AppFailed(CutoverError):
-    """A service does not start."""
-
-    def __init__(self, app: str, reason: str) -> None:
-        super().__init__(
-            f"{app} does not start: {reason}; try `python -m uvicorn {app}` in this folder"
-        )
-
-
 @asynccontextmanager
 async def started(app: str) -> AsyncIterator[str]:
     """Start `module:app`, an ASGI app or a callable that returns one; yield its URL.
 
-    Raises `AppFailed`. A process that ends while it is needed is reported, and not started again.
+    Raises `Unusable`. A process that ends while it is needed is reported, and not started again.
     """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -53,17 +44,17 @@ async def started(app: str) -> AsyncIterator[str]:
 
 async def _listening(app: str, process: asyncio.subprocess.Process, port: int) -> None:
     """Wait until a process accepts connections."""
-    try:
-        async with asyncio.timeout(START_SECONDS):
-            while process.returncode is None:
-                with suppress(OSError):
-                    _, writer = await asyncio.open_connection("127.0.0.1", port)
-                    writer.close()
-                    return
-                await asyncio.sleep(POLL_SECONDS)
-    except TimeoutError as error:
-        raise AppFailed(app, f"nothing listens after {START_SECONDS:.0f} s") from error
-    raise AppFailed(app, f"it ended with status {process.returncode}")
+    ends = asyncio.get_running_loop().time() + START_SECONDS
+    while process.returncode is None and asyncio.get_running_loop().time() < ends:
+        with suppress(OSError):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+            return
+        await asyncio.sleep(POLL_SECONDS)
+    ended = f"it ended with status {process.returncode}"
+    why = f"nothing listens after {START_SECONDS:.0f} s" if process.returncode is None else ended
+    hint = f"try `python -m uvicorn {app}` in this folder"
+    raise Unusable(where=app, reason=f"does not start: {why}; {hint}")
 
 
 async def _watch(app: str, process: asyncio.subprocess.Process) -> None:

@@ -22,7 +22,7 @@ import tomlkit
 import typer
 from jinja2 import Environment, FileSystemLoader
 
-from cutover.errors import Completed, CutoverError
+from cutover.errors import Completed, Unusable
 from cutover.flow import ClientRequest
 from cutover.wire import Dialect, events, read_dialect, recognise
 from harness.config import ConfigRefused, parse
@@ -44,13 +44,6 @@ _GIVEN = re.compile(r"\{(\w+)(?:=([^}]*))?\}")
 _NOT_HERE = frozenset({404, 405, 501})
 _CONVERSATIONS = ("thread", "conversation", "session", "chat")
 _USERS = ("user", "customer", "account", "tenant")
-
-
-class InitRefused(CutoverError):
-    """No configuration can be made of something: why, and what to give instead."""
-
-    def __init__(self, what: str, why: str) -> None:
-        super().__init__(f"{what} {why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,28 +75,27 @@ def choose_at_terminal(found: str) -> str:
 
 
 @asynccontextmanager
-async def side(named: str) -> AsyncIterator[tuple[str, str]]:
-    """Yield the key of a stack and a URL where it answers: an address, or an app that is started.
+async def side(named: str) -> AsyncIterator[str]:
+    """Yield a URL where a stack answers: its address, or that of an app that is started.
 
-    Raises `InitRefused` and `AppFailed`.
+    Raises `Unusable`.
     """
     if "://" in named:
-        yield "url", named.rstrip("/")
+        yield named.rstrip("/")
         return
     if not re.fullmatch(r"[\w.]+:[\w.]+", named) or named.partition(":")[2].isdigit():
-        raise InitRefused(
-            repr(named), "is neither a URL, as http://127.0.0.1:9001, nor an app, as module:app"
-        )
+        why = "neither a URL, as http://127.0.0.1:9001, nor an app, as module:app"
+        raise Unusable(where=named, reason=why)
     async with started(named) as url:
-        yield "app", url
+        yield url
 
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
     """What was found out of two services: all that their configuration says."""
 
-    sides: Mapping[str, tuple[str, str]]
-    """By stack: `url` or `app`, and which."""
+    sides: Mapping[str, str]
+    """URLs and apps by stack."""
     path: str
     example: Example
     dialect: str
@@ -115,13 +107,9 @@ class Discovery:
 async def look(old: str, new: str, asking: Asking, tell: Tell, choose: Choose) -> Discovery:
     """Ask both services once with the same request, and say what came.
 
-    Raises `InitRefused` and `StreamUnknown` where they cannot stand behind one router.
+    Raises `Unusable` where they cannot stand behind one router.
     """
-    async with (
-        side(old) as (old_key, old_url),
-        side(new) as (new_key, new_url),
-        open_client() as client,
-    ):
+    async with side(old) as old_url, side(new) as new_url, open_client() as client:
         path, example, conversation, before = await _first(client, old_url, asking)
         after = await ask(client, new_url, example)
     tell(f"asked {example.method} {example.target} {example.body[:SHOWN]}")
@@ -129,20 +117,21 @@ async def look(old: str, new: str, asking: Asking, tell: Tell, choose: Choose) -
     for service, trial in both.items():
         if not trial.accepted:
             does = "does not take the same request" if trial.status else "does not answer"
-            raise InitRefused(service, f"{does}: {_saw(trial)}")
+            raise Unusable(where=service, reason=f"{does}: {_saw(trial)}")
     form, drafted = _dialect(before, after)
     for service, trial in both.items():
         tell(f"  {service}: {_saw(trial, form)}")
     keys = _keys(example.received(path), form, asking, conversation, choose)
     tell(f"conversation: {keys.get('conversation', f'none; {WITHOUT}')}")
-    sides = {"legacy": (old_key, old), "graph": (new_key, new)}
+    sides = {"legacy": old, "graph": new}
     return Discovery(sides, path, example, form.name, drafted, keys)
 
 
 def refuse_existing(out: Path) -> None:
-    """Raise `InitRefused` for a file that is there, before anything is asked."""
+    """Raise `Unusable` for a file that is there, before anything is asked."""
     if out.exists():
-        raise InitRefused(str(out), "is there already: move it away, or name another with --out")
+        why = "is there already; move it away, or name another with --out"
+        raise Unusable(where=out, reason=why)
 
 
 def write(found: Discovery, out: Path, tell: Tell) -> Sequence[str]:
@@ -151,7 +140,7 @@ def write(found: Discovery, out: Path, tell: Tell) -> Sequence[str]:
     Raises `ConfigRefused` where it would not carry to 100 %, and then nothing is written.
     """
     dialect = str(out.with_name("dialect.toml")) if found.drafted else found.dialect
-    taken = {urlsplit(named).port for _, named in found.sides.values()}
+    taken = {urlsplit(named).port for named in found.sides.values()}
     port, gateway = [one for one in range(8080, 8090) if one not in taken][:2]
     text = _rendered(
         "cutover.toml.j2",
@@ -205,7 +194,8 @@ async def _first(
         if trial.accepted:
             return path, example, shape.conversation if shape else "", trial
         if not trial.status or trial.status in {401, 403}:
-            raise InitRefused(url, f"does not answer {asking.method} {target}: {_saw(trial)}")
+            why = f"does not answer {asking.method} {target}: {_saw(trial)}"
+            raise Unusable(where=url, reason=why)
         if trial.status in _NOT_HERE:
             absent.add(path)
         else:
@@ -214,7 +204,7 @@ async def _first(
     why = "; ".join(refused[-3:]) or f"there is nothing at {template or 'the paths of known APIs'}"
     usage = 'Give the path and a body that it takes: --path /chat --body \'{"message": "hello"}\''
     offered = await _offered(client, url)
-    raise InitRefused(url, f"takes none of the requests tried: {why}.{offered} {usage}")
+    raise Unusable(where=url, reason=f"takes none of the requests tried: {why}.{offered} {usage}")
 
 
 async def _filled(
@@ -238,14 +228,14 @@ async def _offered(client: httpx.AsyncClient, url: str) -> str:
 
 
 def _body(given: str) -> tuple[str, str]:
-    """Return a body and its media type; raises `InitRefused` for a file that is no text."""
+    """Return a body and its media type; raises `Unusable` for a file that is no text."""
     if not given:
         return "", ""
     try:
         named = len(given) < LONGEST_PATH and Path(given).is_file()
         text = Path(given).read_text("utf-8") if named else given
     except (OSError, UnicodeDecodeError) as error:
-        raise InitRefused(given, f"cannot be read as --body: {error}") from error
+        raise Unusable(where=given, reason=f"cannot be read as --body: {error}") from error
     try:
         json.loads(text)
     except ValueError:
@@ -256,7 +246,7 @@ def _body(given: str) -> tuple[str, str]:
 def _dialect(before: Trial, after: Trial) -> tuple[Dialect, str]:
     """Return the dialect of both services' streams, and the text of its draft, if it is one.
 
-    Raises `InitRefused` where each has its own: none could go on with a stream of the other.
+    Raises `Unusable` where each has its own: none could go on with a stream of the other.
     """
     if not (before.streams or after.streams):
         return recognise(b"x", "text/plain")[0], ""  # passed on whole, whatever the dialect
@@ -266,22 +256,23 @@ def _dialect(before: Trial, after: Trial) -> tuple[Dialect, str]:
         return both[0], ""
     if one or other:
         old, new = (form[0].name if form else "a dialect of its own" for form in (one, other))
-        speak = f"OLD speaks {old} ({before.media}), NEW {new} ({after.media}):"
-        raise InitRefused(speak, "a client understands one of them. Let NEW speak as OLD does")
+        speak = f"OLD speaks {old} ({before.media}), NEW {new} ({after.media})"
+        why = "a client understands one of them. Let NEW speak as OLD does"
+        raise Unusable(where=speak, reason=why)
     text = _skeleton(before)
     return read_dialect(text, "dialect.toml", "dialect"), text
 
 
 def _skeleton(trial: Trial) -> str:
-    """Return a dialect to be completed; raises `InitRefused` where events are no JSON."""
+    """Return a dialect to be completed; raises `Unusable` where events are no JSON."""
     sse = trial.media == "text/event-stream"
     first = events(trial.raw)[0].data if sse and events(trial.raw) else trial.raw.split(b"\n")[0]
     try:
         json.loads(first)
     except ValueError as error:
-        stream = f"no dialect reads a stream that begins {trial.raw[:SHOWN]!r}:"
+        stream = f"no dialect reads a stream that begins {trial.raw[:SHOWN]!r}"
         why = "SSE and lines with JSON in them are read, and plain text sent as text/plain"
-        raise InitRefused(stream, f"its events are no JSON: {why}") from error
+        raise Unusable(where=stream, reason=f"its events are no JSON: {why}") from error
     shown = trial.raw[:SHOWN_BYTES].decode("utf-8", "replace").splitlines()
     began = [ascii(line)[1:-1] for line in shown if line]
     return _rendered("dialect.toml.j2", framing="sse" if sse else "ndjson", began=began)
@@ -307,7 +298,7 @@ def _saw(trial: Trial, form: Dialect | None = None) -> str:
 def _keys(
     asked: ClientRequest, form: Dialect, asking: Asking, conversation: str, choose: Choose
 ) -> Mapping[str, str]:
-    """Return where the ids of conversation and user stand; raises `InitRefused` where they do not.
+    """Return where the ids of conversation and user stand; raises `Unusable` where they do not.
 
     The first key is what requests are split by.
     """
@@ -323,7 +314,8 @@ def _keys(
         if not flow.key(flow.body(asked), name):
             near = difflib.get_close_matches(place, known, 3, 0.1) or list(known)[:3]
             has = ", ".join(near) or "no ids"
-            raise InitRefused(place, f"is no place of --{name}: nothing is there; it has {has}")
+            why = f"the request has nothing there; it has {has}"
+            raise Unusable(where=f"--{name} {place}", reason=why)
     return keys
 
 
@@ -361,9 +353,8 @@ def hold_plan(tables: Mapping[str, Any], flow: str, shares: Sequence[float] = RA
         try:
             parse({**tables, "flows": flows})
         except ConfigRefused as refused:
-            raise ConfigRefused(
-                None, [f"not valid at {share:g} %: {refused.problems}"]
-            ) from refused
+            problem = f"not valid at {share:g} %: {refused.problems}"
+            raise ConfigRefused(None, [problem]) from refused
 
 
 def _rendered(template: str, **values: Any) -> str:

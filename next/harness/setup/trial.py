@@ -16,7 +16,7 @@ import httpx
 import msgspec
 from starlette.routing import compile_path
 
-from cutover.errors import CutoverError, Outcome
+from cutover.errors import Outcome, Unusable
 from cutover.flow import ClientRequest
 from cutover.wire import BlockTooLong, Dialect, Reader
 
@@ -29,13 +29,6 @@ PLAIN = ["/chat", "/chat/stream", "/stream", "/ask", "/api/chat", "/"]
 T = TypeVar("T")
 CREDENTIALS = frozenset({"authorization", "cookie", "x-api-key", "api-key"})
 """Headers that are sent, and never written down."""
-
-
-class ExampleRefused(CutoverError):
-    """The text of a request is none."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"no request: {reason}; it begins as in `POST /chat`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +44,13 @@ class Example:
     def of(cls, text: str) -> Example:
         """Return the request in a text: its line, headers, a blank line, the body.
 
-        Raises `ExampleRefused`.
+        Raises `Unusable`.
         """
         head, _, body = text.partition("\n\n")
         first, *lines = head.strip().splitlines() or [""]
         method, _, target = first.partition(" ")
         if not method.isalpha() or not target.startswith("/"):
-            raise ExampleRefused(repr(first))
+            raise Unusable(where=repr(first), reason="is no request, which begins as `POST /chat`")
         parted = (line.partition(":") for line in lines)
         headers = [(name.strip(), value.strip()) for name, _, value in parted]
         return cls(method, target, headers, body.removesuffix("\n"))
