@@ -103,10 +103,8 @@ class Entry:
     """Brings no more items of a call of blocking code."""
     deadline: asyncio.TimerHandle | None = None
     """Ends a call that its caller performs in a thread."""
-    readers: int = 0
-    """Runs that read it or have just left, the fenced ones apart."""
-    held: bool = False
-    """A fenced run has left it open for its successor."""
+    readers: list[Any] = field(default_factory=list)
+    """Runs that read it, or have just left; a fenced one holds it for its successor."""
     withdrawn: bool = False
     """It is off the tape: readers get `error` as it is."""
     spent: bool = False

@@ -99,11 +99,9 @@ class Run:
         self.refusing = False
         """Whether every further call is refused: it is fenced, was stopped, or has played."""
         self._steps_at = STEP_US
-        self._keeps_reads = False
+        self._crashed = False
         self._matched: set[Entry] = set()
         self._inherited = frozenset(exchange.entries)
-        self._reading: list[Entry] = []
-        """Entries it reads, or has left a moment ago."""
         if policy == "play":
             playing.add(self)
 
@@ -130,27 +128,20 @@ class Run:
 
     def keep_reads(self) -> None:
         """Keep open reads for a successor: the stack has crashed, as is told behind its frames."""
-        self._keeps_reads = self.policy == "live"
+        self._crashed = True
 
     def fence(self) -> None:
-        """Refuse every call from now on: another run takes this one's place.
-
-        Reads that this run has open stay open for its successor.
-        """
+        """Refuse every call from now on: another run takes this one's place, and its open reads."""
         self.fenced = True
         self.end(Failed("fenced"))
         self._refuse()
-        for entry in self._reading:
-            entry.held = entry.held or self.policy == "live"
-            entry.readers -= 1
-        self._reading.clear()
 
     def _refuse(self) -> None:
         self.refusing = True
         self.on_refusing()
-        for entry in self._reading:
-            entry.changed.notify()
         self.exchange.changed.notify()
+        for entry in self.exchange.entries:
+            entry.changed.notify()
 
     @property
     def over(self) -> bool:
@@ -300,7 +291,7 @@ class Run:
                     self.now, item = entry.items[position]
                     position += 1
                     yield item
-                    if self.exchange.overflowed and entry.readers == 1 and not self.refusing:
+                    if self.exchange.overflowed and entry.readers == [self] and not self.refusing:
                         entry.spent = True
                         entry.items[position - 1] = (self.now, b"")
                     if position % TURN_EVERY == 0:
@@ -338,11 +329,10 @@ class Run:
 
     def occupy(self, entry: Entry) -> None:
         """Be a reader of an entry: while it has one, it is not cancelled."""
-        entry.readers += 1
-        entry.held = entry.held and self.policy == "play"
-        self._reading.append(entry)
         if self.policy == "live":
+            entry.readers = [run for run in entry.readers if not run.fenced]
             entry.resume()
+        entry.readers.append(self)
 
     def leave(self, entry: Entry) -> None:
         """Be no reader of an entry any longer, of an open read in a moment."""
@@ -360,12 +350,12 @@ class Run:
         if turns:
             self.exchange.loop.call_soon(self.release, entry, turns - 1)
             return
-        if self._keeps_reads and entry.end == "open" and not self.fenced:
+        keeps = self.policy == "live" and (self.fenced or self._crashed)
+        if keeps and entry.end == "open":
             return
-        if entry in self._reading:
-            self._reading.remove(entry)
-            entry.readers -= 1
-        if entry.readers == 0 and not entry.held and not entry.call.writes:
+        if self in entry.readers:
+            entry.readers.remove(self)
+        if not entry.readers and not entry.call.writes:
             entry.cancel()
 
 
