@@ -17,23 +17,19 @@ End = Literal["open", "done", "failed", "cut"]
 
 
 class Signal:
-    """Wakes all tasks that wait. Each has a future of its own: cancelling one wakes no other."""
+    """Wakes all tasks that wait: an event that is replaced whenever it is set."""
 
     def __init__(self) -> None:
-        self._waiting: list[asyncio.Future[None]] = []
+        self._event = asyncio.Event()
 
     async def wait(self) -> None:
         """Wait for the next `notify`."""
-        future = asyncio.get_running_loop().create_future()
-        self._waiting.append(future)
-        await future
+        await self._event.wait()
 
     def notify(self) -> None:
         """Wake every waiting task."""
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
+        self._event.set()
+        self._event = asyncio.Event()
 
 
 class Call(msgspec.Struct, frozen=True):

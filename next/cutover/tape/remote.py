@@ -222,28 +222,22 @@ class _RemoteExchange(Exchange):
     async def settle(self, entry: Entry, fault: Fault | None, error: BaseException | None) -> None:
         """Report a call that was performed, and end its entry."""
         try:
-            if (report := self._report(entry, fault)) is not None:
-                await _elsewhere(report)
+            await _elsewhere(self._report(entry, fault))
         finally:
             await super().settle(entry, fault, error)
 
     def settle_now(self, entry: Entry, fault: Fault | None, error: BaseException | None) -> None:
         """Report a call that was performed on the event loop's own thread, and end its entry."""
-        if (report := self._report(entry, fault)) is not None:
-            _now(report)
+        _now(self._report(entry, fault))
         super().settle_now(entry, fault, error)
 
-    def _report(self, entry: Entry, fault: Fault | None) -> Coroutine[Any, Any, None] | None:
-        """Return what reports a call; None for one that is off the tape."""
-        number = self.numbers.pop(id(entry.call), None)
-        if number is None:
-            return None
-        items = pack((item for _, item in entry.items), raw=_raw(entry.call))
-        incomplete = "" if items or fault else self.incomplete.get(entry.call.name, "")
-        return self._send(entry.call.name, number, CallReport(items, fault, incomplete))
-
-    async def _send(self, name: str, number: int, report: CallReport) -> None:
-        why = ""
+    async def _report(self, entry: Entry, fault: Fault | None) -> None:
+        name, number = entry.call.name, self.numbers.pop(id(entry.call), None)
+        if number is None:  # it is off the tape
+            return
+        items, why = pack((item for _, item in entry.items), raw=_raw(entry.call)), ""
+        incomplete = "" if items or fault else self.incomplete.get(name, "")
+        report = CallReport(items, fault, incomplete)
         for _ in range(_TRIES):
             try:
                 response = await self._post(f"/effects/{number}", report)
