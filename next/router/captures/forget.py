@@ -18,13 +18,9 @@ from router.captures.store import Store
 
 @dataclass(slots=True)
 class Removed:
-    """What was done: lines removed and their exchanges, files rewritten or removed.
-
-    `left` are files that cannot be read or written.
-    """
+    """Lines removed and their exchanges; `left` are files that cannot be read or written."""
 
     lines: int = 0
-    files: int = 0
     exchanges: set[str] = field(default_factory=set)
     left: list[str] = field(default_factory=list)
 
@@ -64,7 +60,6 @@ def forget(
             done.left.append(name)
         elif len(kept) < len(lines):
             done.lines += len(lines) - len(kept)
-            done.files += 1
             done.exchanges |= {exchange for _, exchange in lines if exchange}
     return done
 

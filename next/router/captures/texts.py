@@ -111,20 +111,20 @@ class StoredText:
         self.spots: list[Spot] = []
         family: tuple[str, ...] = ()
         # A comment is no piece of a text.
-        texts = [Spot(text, 0, (root, ""), (), _LINE if text.startswith(":") else ())]
-        others: list[Spot] = []
+        lines = [Spot(text, 0, (root, ""), (), _LINE if text.startswith(":") else ())]
         if _DATA.search(text):
-            lines = list(_LINES.finditer(text))
-            names = [one[2].removeprefix("event:") for one in lines if one[2].startswith("event:")]
+            found = list(_LINES.finditer(text))
+            names = [one[2].removeprefix("event:") for one in found if one[2].startswith("event:")]
             family = tuple([_VARIABLE.sub("", name.strip()) for name in names])
-            texts = [Spot(one[2], one.start(2), (root, ""), family) for one in lines if one[1]]
-            others = [
-                Spot(one[2], one.start(2), (root, ""), (), _LINE) for one in lines if not one[1]
+            lines = [
+                Spot(one[2], one.start(2), (root, ""), family, () if one[1] else _LINE)
+                for one in found
             ]
             text = _LINES.sub(_blank, text)
-        if not self._is_json(text, root, family):
-            self.spots = texts
-        self.spots += others
+        if self._is_json(text, root, family):
+            self.spots += [one for one in lines if one.marks]
+        else:
+            self.spots = lines
 
     def _is_json(self, text: str, root: str, family: tuple[str, ...]) -> bool:
         """Collect the spots of a text that is JSON, in order; return whether it is."""

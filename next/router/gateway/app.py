@@ -26,16 +26,16 @@ from router.edge import read_body, while_connected
 from router.gateway.effects import Effects
 from router.gateway.providers import (
     CREDENTIALS,
-    Destination,
     Outgoing,
     Provider,
+    Target,
     credential,
     equal,
     fetch,
     outgoing_headers,
     target_of,
 )
-from router.gateway.refusals import CallRefused, for_model, form_of, of_control, of_fault
+from router.gateway.refusals import CallRefused, for_model, form_of, refusal_of
 from router.gateway.runs import OpenRuns
 
 log = logging.getLogger("cutover.gateway")
@@ -139,7 +139,7 @@ class Gateway:
             detail = "the key of the gateway is missing or wrong: send it as the key of the API"
             raise CallRefused(401, "wrong_key", detail)
 
-    def _target(self, call: Arrived) -> Destination:
+    def _target(self, call: Arrived) -> Target:
         origin = call.headers.get(TARGET_HEADER, "")
         found = target_of(self.settings.providers, call.path, call.query, origin)
         if found is None:
@@ -150,8 +150,8 @@ class Gateway:
 
     # The answer.
 
-    async def _answer(self, arrived: Arrived, body: bytes, target: Destination, send: Send) -> None:
-        headers = outgoing_headers(arrived.headers.items(), self.settings.key, target.provider)
+    async def _answer(self, arrived: Arrived, body: bytes, target: Target, send: Send) -> None:
+        headers = outgoing_headers(arrived.headers.items(), self.settings.key, target[0])
         request = Outgoing(arrived.method, target, headers, body)
         run = self._run(arrived)
         call: Call | None = None
@@ -178,7 +178,7 @@ class Gateway:
                     whole = b"".join([item async for item in items if isinstance(item, bytes)])
             except (Control, CallFailed, httpx.TransportError) as error:
                 played = bool(run and call and run.played(call))
-                raise _refusal(error, played=played) from error
+                raise refusal_of(error, played=played) from error
             if whole is not None:
                 await respond(send, head.status, whole, head.headers)
             else:
@@ -212,7 +212,7 @@ class Gateway:
 
 
 async def _call(request: Outgoing, media: str) -> Call:
-    target = request.target.url.raw_path_qs
+    target = request.target[1].raw_path_qs
     if len(request.body) > _LARGE:
         return await asyncio.to_thread(http_call, request.method, target, media, request.body)
     return http_call(request.method, target, media, request.body)
@@ -220,13 +220,6 @@ async def _call(request: Outgoing, media: str) -> Call:
 
 def _media(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
-
-
-def _refusal(error: Exception, *, played: bool) -> CallRefused:
-    if isinstance(error, Control):
-        return of_control(error)
-    kind = error.fault.kind if isinstance(error, CallFailed) else type(error).__name__
-    return of_fault(kind, played=played)
 
 
 async def _stream(

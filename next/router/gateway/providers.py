@@ -47,25 +47,22 @@ class Provider:
     silence_seconds: float = 300.0
 
 
-class Destination(NamedTuple):
-    """Where a call goes."""
-
-    provider: Provider
-    url: URL
+Target = tuple[Provider, URL]
+"""Where a call goes."""
 
 
 class Outgoing(NamedTuple):
     """A request as the provider gets it."""
 
     method: str
-    target: Destination
+    target: Target
     headers: Sequence[tuple[str, str]]
     body: bytes
 
 
 def target_of(
     providers: Sequence[Provider], path: str, query: str, origin: str = ""
-) -> Destination | None:
+) -> Target | None:
     """Return where a path of the gateway leads, None where it leads nowhere.
 
     `/NAME/…` is the provider of that name, `/v1/…` the first; a `/v1` that is in the base URL as
@@ -80,7 +77,7 @@ def target_of(
             if _origin(origin) == _origin(one.base_url) and f"{path}/".startswith(
                 f"{base.raw_path.rstrip('/')}/"
             ):
-                return Destination(one, URL(f"{base.origin()}{path}{suffix}", encoded=True))
+                return one, URL(f"{base.origin()}{path}{suffix}", encoded=True)
         return None
     first, _, rest = path.removeprefix("/").partition("/")
     named = {one.name: one for one in providers}.get(first)
@@ -91,7 +88,7 @@ def target_of(
     base_url = named.base_url.rstrip("/")
     if base_url.endswith("/v1"):
         rest = rest.removeprefix("v1/")
-    return Destination(named, URL(f"{base_url}/{rest}{suffix}", encoded=True))
+    return named, URL(f"{base_url}/{rest}{suffix}", encoded=True)
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None] | None:

@@ -8,14 +8,14 @@ from typing import Final, Literal
 
 import msgspec
 
-from cutover.errors import Control, CutoverError
+from cutover.errors import Control, CutoverError, Paused, outcome_of
+from cutover.tape.run import CallFailed
 from router.edge import CONTENT_TYPE, problem
 
 Form = Literal["openai", "anthropic", "problem"]
 
 _ANTHROPIC: Final = re.compile(r"/v1/(messages|complete)(/|$)")
 _OPENAI: Final = re.compile(r"/(completions|embeddings|responses|models)(/|$)")
-_RUN_OVER: Final = 410
 _TYPES: Final[Mapping[int, str]] = {
     401: "authentication_error",
     403: "permission_error",
@@ -77,17 +77,17 @@ def for_model(path: str) -> bool:
     return bool(_ANTHROPIC.search(path) or _OPENAI.search(path))
 
 
-def of_control(control: Control) -> CallRefused:
-    """Return how a call is refused whose run was stopped: 410, which no client tries again."""
-    detail = _CONTROLS.get(control.code, "the run of this call was stopped")
-    return CallRefused(_RUN_OVER, control.code, detail)
+def refusal_of(error: Exception, *, played: bool = False) -> CallRefused:
+    """Return how a call is refused whose run was stopped, or whose provider did not answer.
 
-
-def of_fault(kind: str, *, played: bool = False) -> CallRefused:
-    """Return how a call fails whose provider did not answer; `kind` is the error's class.
-
-    What is played was waited for when it was live, so that it may be tried again at once.
+    No client tries 410 again. What is played was waited for when it was live, so that it may be
+    tried again at once.
     """
+    if isinstance(error, Control):
+        paused = isinstance(error, Paused)
+        code = "paused" if paused else getattr(outcome_of(error), "code", "")
+        return CallRefused(410, code, _CONTROLS.get(code, "the run of this call was stopped"))
+    kind = error.fault.kind if isinstance(error, CallFailed) else type(error).__name__
     again = 1 if played else None
     if kind.endswith(("Timeout", "TimeoutError")):
         return CallRefused(504, "provider_timeout", "the provider did not answer in time", again)

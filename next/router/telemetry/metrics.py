@@ -51,8 +51,6 @@ METRICS: Final = tuple(
 )
 """All that is exported, beside what prometheus_client says of the process (`process_*`)."""
 
-Sample = tuple[tuple[str, ...], float]
-
 
 class Telemetry(Collector):
     """Counts exchanges as they end; everything else is read from the process when it is asked."""
@@ -110,7 +108,7 @@ class Telemetry(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         """Yield what the process does now."""
-        samples: defaultdict[str, list[Sample]] = defaultdict(list)
+        samples: defaultdict[str, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
         for name, labels, value in self._read():
             samples[name].append((labels, value))
         for one in self._pulled:
