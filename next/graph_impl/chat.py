@@ -65,7 +65,7 @@ class ChatState(ChatInput, MessagesState, total=False):
 
 
 def _options(state: ChatState, runtime: Runtime[Context]) -> wire.ChatOptions:
-    return wire.chosen(_body(state), options_of(runtime, wire.ChatOptions))
+    return wire.chosen(_body(state), options_of(wire.ChatOptions, runtime))
 
 
 def _body(state: ChatState) -> wire.ChatRequest:

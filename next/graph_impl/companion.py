@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -29,7 +30,7 @@ from effects.world import new_id, read_clock
 from graph_impl.flow import (
     Context,
     CurrentStore,
-    answer_at,
+    answer,
     event_reader,
     langchain_tools,
     options_of,
@@ -83,10 +84,7 @@ class CompanionState(CompanionInput, MessagesState, total=False):
 
 
 Companion = Runtime[Context]
-
-
-def _options(runtime: Companion) -> wire.CompanionOptions:
-    return options_of(runtime, wire.CompanionOptions)
+_options = partial(options_of, wire.CompanionOptions)
 
 
 def _owner(state: CompanionState) -> str:
@@ -373,7 +371,8 @@ builder.add_conditional_edges("human", unless_done("reasoning"), ["reasoning", E
 GRAPH = builder.compile(store=CurrentStore())
 
 
-_taped = wrap_graph(GRAPH, answer=answer_at("hitl_id")).with_config(recursion_limit=MOST_STEPS)
+_taped = wrap_graph(GRAPH, answer=lambda question: answer(question["hitl_id"]))
+_taped = _taped.with_config(recursion_limit=MOST_STEPS)
 _events = event_reader(wire.CompanionEvent, wire.CompanionText)
 
 

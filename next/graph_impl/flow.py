@@ -37,7 +37,7 @@ from effects.models import ModelEntry
 from effects.tools import ToolError, ToolSpec
 from effects.world import current
 from graph_impl.model import tool_call
-from rules.prompts import ToolFault, as_texts, default_prompt, tool_error
+from rules.prompts import as_texts, default_prompt, tool_error
 
 Event = TypeVar("Event")
 Options = TypeVar("Options", bound=msgspec.Struct)
@@ -54,7 +54,7 @@ class Context:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def options_of(runtime: Runtime[Context], kind: type[Options]) -> Options:
+def options_of(kind: type[Options], runtime: Runtime[Context]) -> Options:
     """Return the options of a run, the defaults where it is run without a context."""
     context: Context | None = runtime.context
     return msgspec.convert(context.options if context is not None else {}, kind)
@@ -156,17 +156,13 @@ async def run_round(
     """
     node, known = ToolNode(tools), {one.name for one in tools}
 
-    def refused(call: dict[str, str], code: ToolFault) -> ToolMessage:
-        content, name = tool_error(code), call["name"]
-        return ToolMessage(content, name=name, tool_call_id=call["id"], status="error")
-
     async def run(call: dict[str, str]) -> ToolMessage:
-        if call["name"] not in known:
-            return refused(call, "unknown_tool")
-        if (parsed := tool_call(call)) is None:
-            return refused(call, "bad_arguments")
-        result: ToolMessage = (await node.ainvoke([parsed]))["messages"][0]
-        return result
+        name, parsed = call["name"], tool_call(call)
+        if name in known and parsed is not None:
+            result: ToolMessage = (await node.ainvoke([parsed]))["messages"][0]
+            return result
+        content = tool_error("bad_arguments" if name in known else "unknown_tool")
+        return ToolMessage(content, name=name, tool_call_id=call["id"], status="error")
 
     results: list[AnyMessage] = []
     async with asyncio.TaskGroup() as group:
@@ -203,34 +199,24 @@ def event_reader(
     return read
 
 
-def answer_at(key: str) -> Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]:
-    """Return what answers a graph's questions, whose ids stand at `key`.
-
-    It raises `Paused` while a person has not decided.
-    """
-
-    async def answer(question: dict[str, Any]) -> dict[str, Any]:
-        decision: dict[str, Any] = msgspec.to_builtins(await pauses.answer(question[key]))
-        return decision
-
-    return answer
+async def answer(question_id: str) -> Any:
+    """Return a person's answer to a graph's question; raises `Paused` while there is none."""
+    return msgspec.to_builtins(await pauses.answer(question_id))
 
 
 async def streamed(
     graph: TapedGraph,
     request: Request[Any, Any],
     events: Callable[[Any], Iterable[Event]],
-    *,
-    given: dict[str, Any] | None = None,
     config: Callable[[Any], Awaitable[RunnableConfig]] | None = None,
 ) -> AsyncGenerator[Event, None]:
     """Run a graph for a request, and yield the events of what it streams.
 
-    `events` takes a message, what a node writes, or the value of an interrupt. `given` is the
-    graph's input where it is not the body, `config` makes what LangGraph runs it with.
+    `events` takes a message, what a node writes, or the value of an interrupt; `config` makes what
+    LangGraph runs it with.
     """
     stream = graph.astream(
-        given or msgspec.to_builtins(request.body),
+        msgspec.to_builtins(request.body),
         None if config is None else await config(request),
         context=Context(msgspec.to_builtins(request.options)),
         stream_mode=["messages", "custom", "updates"],

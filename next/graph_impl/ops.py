@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -20,7 +21,7 @@ from effects.workers.audit import AuditEntry
 from effects.world import current, new_id, read_clock
 from graph_impl.flow import (
     Context,
-    answer_at,
+    answer,
     event_reader,
     options_of,
     prompt,
@@ -38,11 +39,11 @@ from rules.prompts import text
 
 
 class OpsInput(TypedDict, total=False):
-    """What begins a turn; `max_iterations` as the request and the options have it."""
+    """The body of a request."""
 
-    user_input: str
+    input: str
     session_id: str
-    max_iterations: int
+    max_iterations: int | None
 
 
 class OpsState(OpsInput, MessagesState, total=False):
@@ -60,7 +61,6 @@ class OpsState(OpsInput, MessagesState, total=False):
     risk_level: wire.Risk
     fault: str | None
     worker_result: dict[str, Any]
-    needs_approval: bool
     approval_id: str
     approval_granted: bool
     approved_by: str
@@ -69,8 +69,7 @@ class OpsState(OpsInput, MessagesState, total=False):
     error_message: str
 
 
-def _options(runtime: Runtime[Context]) -> wire.OpsOptions:
-    return options_of(runtime, wire.OpsOptions)
+_options = partial(options_of, wire.OpsOptions)
 
 
 def _instruction(state: OpsState) -> risk.Instruction:
@@ -87,7 +86,7 @@ def _text(state: OpsState, runtime: Runtime[Context], name: str, **values: objec
 async def preprocess(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Read the session, store the message, and see what it asks for as far as rules can tell."""
     now, turn_id, reply_id = await read_clock(), await new_id("message"), await new_id("message")
-    session, content = state["session_id"], state["user_input"]
+    session, content = state["session_id"], state["input"]
     earlier = await conversations.history("ops", session, HISTORY)
     turn = Turn(id=turn_id, flow="ops", chat_id=session, role="user", content=content, at=now)
     await conversations.add(turn)
@@ -142,7 +141,6 @@ async def safety(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
     return {
         "risk_level": level,
         "fault": fault,
-        "needs_approval": needed,
         "approval_id": await new_id("approval") if needed else "",
         "approval_granted": False,
         "approved_by": risk.ASSISTANT,
@@ -151,7 +149,7 @@ async def safety(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
 
 def route_after_safety(state: OpsState) -> Literal["approve", "execute"]:
     """Return where an instruction goes by its risk."""
-    return "approve" if state["needs_approval"] else "execute"
+    return "approve" if state["approval_id"] else "execute"
 
 
 async def approve(state: OpsState) -> dict[str, Any]:
@@ -287,13 +285,10 @@ builder.add_edge("error", END)
 GRAPH = builder.compile()
 
 
-_taped = wrap_graph(GRAPH, answer=answer_at("approval_id"))
+_taped = wrap_graph(GRAPH, answer=lambda question: answer(question["approval_id"]))
 _events = event_reader(wire.OpsEvent)
 
 
 def stack(request: Request[wire.OpsRequest, wire.OpsOptions]) -> AsyncIterator[wire.OpsEvent]:
     """Run the graph for a request: what its nodes send, and interrupts, are events as JSON."""
-    body = request.body
-    limit = body.max_iterations or request.options.max_iterations
-    given = {"user_input": body.input, "session_id": body.session_id, "max_iterations": limit}
-    return streamed(_taped, request, _events, given=given)
+    return streamed(_taped, request, _events)

@@ -6,15 +6,12 @@ import logging
 import operator
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
 import openai
-from langchain_core.messages import (
-    AnyMessage,
-    HumanMessage,
-    SystemMessage,
-)
+from langchain_core.messages import AnyMessage, HumanMessage, SystemMessage
 from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Overwrite
@@ -72,10 +69,7 @@ class PipelineState(PipelineInput, total=False):
 
 
 Pipeline = Runtime[Context]
-
-
-def _options(runtime: Pipeline) -> wire.PipelineOptions:
-    return options_of(runtime, wire.PipelineOptions)
+_options = partial(options_of, wire.PipelineOptions)
 
 
 CAUGHT = (EffectFailed, openai.OpenAIError, StackFailed)

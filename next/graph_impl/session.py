@@ -7,7 +7,8 @@ store has them: each turn begins by replacing what the saver remembers with the 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -51,6 +52,7 @@ from rules.models import HISTORY, MOST_ITERATIONS, window
 from rules.prompts import memories_paragraph
 
 log = logging.getLogger(__name__)
+_options = partial(options_of, wire.SessionOptions)
 
 MOST_STEPS = 2 * MOST_ITERATIONS + 10
 """Steps of the graph that LangGraph allows: two a round, and those around them."""
@@ -86,7 +88,7 @@ async def _thread(request: Request[wire.SessionRequest, Any]) -> RunnableConfig:
 
 async def recall_memory(state: SessionState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Open the session, store the message, and look up what other sessions taught."""
-    options, user_id = options_of(runtime, wire.SessionOptions), state.get("user_id")
+    options, user_id = _options(runtime), state.get("user_id")
     find_model(options.model_id)  # a model that is missing is found out before anything is stored
     known = state.get("session_id")
     session_id = known or _thread_id(runtime)
@@ -141,7 +143,7 @@ async def _recalled(store: BaseStore, user: str, session_id: str, message: str) 
 
 async def process(state: SessionState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Ask the model, with its tools; store the answer and finish once no tool is wanted."""
-    options = options_of(runtime, wire.SessionOptions)
+    options = _options(runtime)
     entry, last = find_model(options.model_id), state["iteration"] >= MOST_ITERATIONS
     model = chat_model(entry, temperature=options.temperature)
     tools = langchain_tools(entry, enabled=options.enable_tools)
@@ -179,7 +181,7 @@ def should_continue(state: SessionState) -> Literal["tools", "extract_memory"]:
 
 async def tools(state: SessionState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Run the tools of a round, which leave no events."""
-    options = options_of(runtime, wire.SessionOptions)
+    options = _options(runtime)
     users = {"user_id": state.get("user_id") or "", "session_id": state["session_id"] or ""}
     entry, calls = find_model(options.model_id), state["rounds"][-1].additional_kwargs[CALLS]
     offered = langchain_tools(entry, enabled=options.enable_tools, **users)
@@ -188,7 +190,7 @@ async def tools(state: SessionState, runtime: Runtime[Context]) -> dict[str, Any
 
 async def extract_memory(state: SessionState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Remember what is new in the session; the answer is out, and no failure changes it."""
-    options, user_id = options_of(runtime, wire.SessionOptions), state.get("user_id")
+    options, user_id = _options(runtime), state.get("user_id")
     if user_id and options.extract_from:
         session_id = str(state["session_id"])
         try:
@@ -201,6 +203,7 @@ async def extract_memory(state: SessionState, runtime: Runtime[Context]) -> dict
 async def _extract(
     store: BaseStore, options: wire.SessionOptions, user_id: str, session_id: str
 ) -> None:
+    """Ask what messages teach that were not read yet; what is as good as known is not added."""
     limit = max(HISTORY, options.extract_from)
     record = await conversations.history("session", session_id, limit)
     own = [one for one in record if one.user_id is None or one.user_id == user_id]
@@ -221,21 +224,8 @@ async def _extract(
         [message_of(one) for one in new], human_prefix="user", ai_prefix="assistant"
     )
     answer = await ask(model, [SystemMessage(system), HumanMessage(spoken)], shown=False)
-    changes = extraction.read_changes(str(answer.content), len(known), extraction.LEAST_CONFIDENCE)
-    await _apply(store, where, known, changes, session_id)
-    await store.aput(readings(user_id), session_id, {"message": own[-1].id}, index=False)
-
-
-async def _apply(
-    store: BaseStore,
-    where: tuple[str, str],
-    known: Sequence[Memory],
-    changes: Sequence[extraction.Change],
-    session_id: str,
-) -> None:
-    """Add, update or delete memories; one that is as good as known is not added."""
     texts = {one.text for one in known}
-    for change in changes:
+    for change in extraction.read_changes(str(answer.content), len(known)):
         text = (change.text or "").strip()
         if change.op == "add":
             nearest = await store.asearch(where, query=text, limit=1)
@@ -251,6 +241,7 @@ async def _apply(
             memory = Memory(old.id, text, kind, session_id)
         texts.add(text)
         await store.aput(where, memory.id, memory.value())
+    await store.aput(readings(user_id), session_id, {"message": own[-1].id}, index=False)
 
 
 builder = StateGraph(SessionState, context_schema=Context, input_schema=SessionInput)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from cutover import Refused, Request, StackFailed
 from cutover.tape import moment, timed
@@ -15,7 +16,7 @@ from effects.models import ModelEntry
 from effects.world import current, new_id, read_clock
 from legacy.model import Answer, Message, offered, render, run_tools, stream
 from rules.flows import chat as wire
-from rules.models import CHAT_HISTORY, runs_tools, window
+from rules.models import CHAT_HISTORY, window
 from rules.prompts import finish_notice, moment_parameters
 
 
@@ -73,30 +74,22 @@ async def chat(
     with timed("prompt_generation"):
         messages = await _messages(turn, body, options, now)
     output, answer = Output(options), Answer()
-    names = current().tools.names if options.enable_tools and entry.tools else ()
-    specs = offered(names) or None
+    tools = offered(entry, enabled=options.enable_tools)
+    limits = {"temperature": options.temperature, "max_tokens": options.max_tokens}
     for left in range(options.max_tool_iterations, -1, -1):
         answer = Answer()
         with timed("model_call"):
-            async for piece in stream(
-                entry,
-                messages,
-                answer,
-                temperature=options.temperature,
-                max_tokens=options.max_tokens,
-                tools=specs,
-                tool_choice=("auto" if left else "none") if specs else None,
-            ):
+            async for piece in stream(entry, messages, answer, tools, last=not left, **limits):
                 for event in output.take(*piece):
                     yield event
-        if not left or not runs_tools(answer.finish, len(answer.calls)):
+        if not left or not answer.runs:
             break
         messages.append(answer.message())
         with timed("tool_execution"):
             for call in answer.calls:
                 for event in output.feedback(call.name, "running"):
                     yield event
-            async for result in run_tools(answer.calls, names, user_id=turn.user_id or ""):
+            async for result in run_tools(answer.calls, tools, user_id=turn.user_id or ""):
                 messages.append(result.message())
                 for event in output.feedback(result.call.name, "done" if result.ok else "error"):
                     yield event
@@ -104,7 +97,8 @@ async def chat(
         output.content += finish_notice(answer.finish, options.texts)
         for event in output.flush():
             yield event
-        await conversations.add(await _reply(turn, output.content, now))
+        reply = {"id": await new_id("message"), "role": "assistant", "content": output.content}
+        await conversations.add(replace(turn, **reply, name=None, at=now))
         yield wire.ChatSuccess(output.content)
     with timed("cleanup"):
         await locks.release(lock, token)
@@ -154,9 +148,8 @@ async def _messages(
     parameters = moment_parameters(datetime.fromisoformat(now), options.timezone)
     system = render("chat_system", {**parameters, **(body.prompt_params or {})})
     history = await conversations.history("chat", turn.chat_id, CHAT_HISTORY + 1)
-    known = [one.id for one in history]
-    if turn.id in known:  # asked again: what was said after it is not shown
-        history = history[: known.index(turn.id)]
+    known = [*(one.id for one in history), turn.id]
+    history = history[: known.index(turn.id)]  # asked again: what was said after it is not shown
     earlier = window(history, options.history_tokens, CHAT_HISTORY)
     return [
         {"role": "system", "content": system},
@@ -168,15 +161,3 @@ async def _messages(
 def _content(turn: Turn) -> str:
     named = turn.role == "user" and turn.name
     return f"[{turn.name}]: {turn.content}" if named else turn.content
-
-
-async def _reply(turn: Turn, content: str, now: str) -> Turn:
-    return Turn(
-        id=await new_id("message"),
-        flow="chat",
-        chat_id=turn.chat_id,
-        role="assistant",
-        content=content,
-        user_id=turn.user_id,
-        at=now,
-    )

@@ -30,7 +30,7 @@ from legacy.model import (
 from rules import extraction, forms, intents, prompts
 from rules.flows import companion as wire
 from rules.intents import emotion_of
-from rules.models import HISTORY, MOST_ITERATIONS, runs_tools, window
+from rules.models import HISTORY, MOST_ITERATIONS, window
 from rules.prompts import text, tool_error
 
 log = logging.getLogger(__name__)
@@ -113,29 +113,25 @@ async def _message(
     with timed("memory"):
         recalled = await _recalled(dialogue, body.message)
     messages = _messages(dialogue, body.message, history, emotion, recalled)
-    names = current().tools.names if options.enable_tools and entry.tools else None
-    specs = None if names is None else [*offered(names), _ASKING]
+    enabled, warmth = options.enable_tools and entry.tools, options.temperature
+    tools = [*offered(entry, enabled=True), _ASKING] if enabled else []
     for left in range(MOST_ITERATIONS, -1, -1):
         answer = Answer()
+        pieces = stream(entry, messages, answer, tools, last=not left, temperature=warmth)
         with timed("reasoning"):
-            async for piece, _ in stream(
-                *(entry, messages, answer),
-                temperature=options.temperature,
-                tools=specs,
-                tool_choice=("auto" if left else "none") if specs else None,
-            ):
+            async for piece, _ in pieces:
                 if piece:
                     yield dialogue.say(piece)
         calls = answer.calls
-        if not left or not runs_tools(answer.finish, len(calls)):
+        if not left or not answer.runs:
             return
         asked = forms.DividedCalls(tuple(range(len(calls))))
-        if names is not None:
+        if tools:
             asked = forms.divide_calls([(call.name, call.arguments) for call in calls])
         question = await new_id("hitl") if asked.form is not None else ""
         results: dict[int, ToolResult] = {}
         with timed("tools"):
-            async for place, result in _results(dialogue, calls, asked, names or ()):
+            async for place, result in _results(dialogue, calls, asked, tools):
                 results[place] = result
                 yield wire.CompanionToolResult(result.call.name, result.ok, result.content)
         if any(one.content == tool_error("outcome_unknown") for one in results.values()):
@@ -190,11 +186,11 @@ def _messages(
 
 
 async def _results(
-    dialogue: Dialogue, calls: Sequence[ToolCall], asked: forms.DividedCalls, names: Sequence[str]
+    dialogue: Dialogue, calls: Sequence[ToolCall], asked: forms.DividedCalls, tools: list[Message]
 ) -> AsyncIterator[tuple[int, ToolResult]]:
     """Run a round's tools at the same time; yield all results but the user's, in index order."""
     wanted = [calls[place] for place in asked.runs]
-    running = run_tools(wanted, names, user_id=dialogue.owner, session_id=dialogue.session)
+    running = run_tools(wanted, tools, user_id=dialogue.owner, session_id=dialogue.session)
     async with aclosing(running) as results:  # type: ignore[type-var] # a generator by its body
         for place, call in enumerate(calls):
             if place in asked.errors:

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from jinja2 import Environment, FileSystemLoader, TemplateNotFound
 from openai.types.chat import ChatCompletionChunk
 
@@ -19,7 +20,14 @@ from cutover import StackFailed
 from effects.models import ModelEntry
 from effects.tools import ToolError
 from effects.world import current
-from rules.models import CALL_FIELDS, MESSAGE_FIELDS, REASONING, WORDLESS_REASONS, check_chunk
+from rules.models import (
+    CALL_FIELDS,
+    MESSAGE_FIELDS,
+    REASONING,
+    WORDLESS_REASONS,
+    check_chunk,
+    runs_tools,
+)
 from rules.prompts import default_prompt, tool_error
 
 log = logging.getLogger(__name__)
@@ -124,13 +132,18 @@ class Answer:
             self._by_index[index] = known
         return known
 
+    @property
+    def runs(self) -> bool:
+        """Whether the tools run that it calls."""
+        return runs_tools(self.finish, len(self.calls))
+
     def check(self) -> None:
         """Raise `StackFailed` where the answer broke off, or holds nothing that is understood."""
         if not self.finish:
             raise StackFailed(code="model_truncated", blame="world")
         if not (self.text or self.reasoning or self.calls or self.finish in WORDLESS_REASONS):
             raise StackFailed(code="model_empty", blame="world")
-        if self.calls and self.finish != "tool_calls":
+        if self.calls and not self.runs:
             log.warning("calls=%d not run finish=%s", len(self.calls), self.finish)
 
     def message(self) -> Message:
@@ -148,30 +161,32 @@ def _joined(before: Any, value: Any) -> Any:
     return value
 
 
-def offered(names: Sequence[str]) -> list[Message]:
-    """Return tools as the API takes them."""
-    return [
-        {
-            "type": "function",
-            "function": {
-                "name": spec.name,
-                "description": spec.description,
-                "parameters": spec.parameters,
-            },
-        }
-        for spec in map(current().tools.spec, names)
-    ]
+def offered(entry: ModelEntry, *, enabled: bool) -> list[Message]:
+    """Return the tools that a model is offered, as the API takes them."""
+    tools = current().tools
+    names = tools.names if enabled and entry.tools else ()
+    functions = map(msgspec.to_builtins, map(tools.spec, names))
+    return [{"type": "function", "function": function} for function in functions]
 
 
 async def stream(
-    entry: ModelEntry, messages: Sequence[Message], answer: Answer, **parameters: Any
+    entry: ModelEntry,
+    messages: Sequence[Message],
+    answer: Answer,
+    tools: Sequence[Message] = (),
+    *,
+    last: bool = False,
+    **parameters: Any,
 ) -> AsyncIterator[tuple[str, str]]:
     """Ask the model, add up its `answer`, and yield the text and the reasoning of each chunk.
 
-    It reads to the very end: the usage may come after the finish. Raises the SDK's errors, and
-    `StackFailed` for a chunk that cannot be read, and as `Answer.check` does.
+    In the `last` round no tool may be called. It reads to the very end: the usage may come after
+    the finish. Raises the SDK's errors, and `StackFailed` for a chunk that cannot be read, and as
+    `Answer.check` does.
     """
     given = {name: value for name, value in parameters.items() if value is not None}
+    if tools:
+        given |= {"tools": tools, "tool_choice": "none" if last else "auto"}
     chunks = (
         await current()
         .models.openai(entry)
@@ -227,10 +242,11 @@ class ToolResult:
 
 
 async def run_tools(
-    calls: Sequence[ToolCall], allowed: Sequence[str], *, user_id: str = "", session_id: str = ""
+    calls: Sequence[ToolCall], tools: Sequence[Message], *, user_id: str = "", session_id: str = ""
 ) -> AsyncIterator[ToolResult]:
     """Run tool calls at the same time; yield the results in order, each once those below are in."""
-    tasks = [asyncio.create_task(_run(call, allowed, user_id, session_id)) for call in calls]
+    names = {tool["function"]["name"] for tool in tools}
+    tasks = [asyncio.create_task(_run(call, names, user_id, session_id)) for call in calls]
     try:
         for task in tasks:
             yield await task
@@ -240,19 +256,17 @@ async def run_tools(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _run(call: ToolCall, allowed: Sequence[str], user_id: str, session_id: str) -> ToolResult:
-    if call.name not in allowed:
+async def _run(call: ToolCall, names: set[str], user_id: str, session_id: str) -> ToolResult:
+    if call.name not in names:
         return ToolResult(call, tool_error("unknown_tool"), ok=False)
     try:
         arguments = json.loads(call.arguments or "{}")
     except ValueError:
-        return ToolResult(call, tool_error("bad_arguments"), ok=False)
+        arguments = None
     if not isinstance(arguments, dict):
         return ToolResult(call, tool_error("bad_arguments"), ok=False)
+    users = {"user_id": user_id, "session_id": session_id}
     try:
-        content = await current().tools.call(
-            call.name, arguments, user_id=user_id, session_id=session_id
-        )
+        return ToolResult(call, await current().tools.call(call.name, arguments, **users), ok=True)
     except ToolError as error:
         return ToolResult(call, tool_error(error.code), ok=False)
-    return ToolResult(call, content, ok=True)

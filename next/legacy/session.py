@@ -18,7 +18,7 @@ from effects.world import current, new_id, read_clock
 from legacy.model import Answer, Message, ask, offered, render, run_tools, stream
 from rules import extraction
 from rules.flows import session as wire
-from rules.models import HISTORY, MOST_ITERATIONS, runs_tools, window
+from rules.models import HISTORY, MOST_ITERATIONS, window
 from rules.prompts import memories_paragraph
 
 log = logging.getLogger(__name__)
@@ -40,29 +40,21 @@ async def session(request: Asked) -> AsyncIterator[wire.SessionEvent]:
         recalled = await _recall(request, session_id, new=not history)
     messages = _messages(request, history, recalled)
     said, usage, answer = "", Counter[str](), Answer()
-    names = current().tools.names if options.enable_tools and entry.tools else ()
-    specs = offered(names) or None
+    tools, warmth = offered(entry, enabled=options.enable_tools), options.temperature
     for left in range(MOST_ITERATIONS, -1, -1):
         answer = Answer(usage=usage)
-        choice = ("auto" if left else "none") if specs else None
+        asked = stream(entry, messages, answer, tools, last=not left, temperature=warmth)
         with timed("process"):
-            async for piece, _reasoning in stream(
-                entry,
-                messages,
-                answer,
-                temperature=options.temperature,
-                tools=specs,
-                tool_choice=choice,
-            ):
+            async for piece, _reasoning in asked:
                 if piece:
                     yield wire.SessionText({"content": piece})
         said += answer.text
-        if not left or not runs_tools(answer.finish, len(answer.calls)):
+        if not left or not answer.runs:
             break
         messages.append(answer.message())
         with timed("tools"):
             users = {"user_id": body.user_id or "", "session_id": session_id}
-            async for result in run_tools(answer.calls, names, **users):
+            async for result in run_tools(answer.calls, tools, **users):
                 messages.append(result.message())
     reply = await _store(session_id, "assistant", said, body.user_id)
     final = wire.FinalMessage(id=reply.id, content=said)
@@ -168,7 +160,7 @@ async def _read(entry: ModelEntry, turns: Sequence[Turn], user_id: str, session_
     ]
     answer = await ask(entry, asked, temperature=0.0)
     seen = {one.text for one in known}
-    for change in extraction.read_changes(answer.text, len(known), extraction.LEAST_CONFIDENCE):
+    for change in extraction.read_changes(answer.text, len(known)):
         text = (change.text or "").strip()
         if change.op == "delete":
             await store.adelete(where, known[extraction.known_index(change)].id)

@@ -18,8 +18,6 @@ LONGEST_FACT: Final = 500
 """Characters of one fact; longer ones are left out."""
 MOST_CHANGES: Final = 20
 """Facts or changes that are read from one answer."""
-MOST_DELETED: Final = 5
-"""Memories that one answer can delete; further ones stay."""
 SAME_SIMILARITY: Final = 0.9
 """Similarity from which a new fact is one that is known: it is not added again."""
 
@@ -68,7 +66,7 @@ def known_lines(memories: Sequence[str]) -> list[str]:
 
 def known_index(change: Change) -> int:
     """Return the index of the known memory that a change from `read_changes` names; -1: none."""
-    found = re.fullmatch(r"m(\d{1,4})", change.id)
+    found = re.fullmatch(r"m(\d{1,4})", change.id.strip("[] "))
     return int(found[1]) - 1 if found else -1
 
 
@@ -103,32 +101,24 @@ def read_facts(answer: str, least_confidence: float) -> tuple[Fact, ...]:
     return tuple(found.values())[:MOST_CHANGES]
 
 
-def read_changes(answer: str, known: int, least_confidence: float) -> tuple[Change, ...]:
+def read_changes(answer: str, known: int) -> tuple[Change, ...]:
     """Return the changes in an answer that was shown `known` memories by `known_lines`.
 
     Of several changes to one memory the first counts; an update of an unknown one adds its fact.
     """
     changes: list[Change] = []
+    changed: set[int] = set()
     for item in _listed(answer)[:MOST_CHANGES]:
         with suppress(msgspec.ValidationError):
             change = msgspec.convert(item, Change)
-            change = msgspec.structs.replace(change, id=change.id.strip("[] "))
-            if change.op != "delete" and not 0 <= known_index(change) < known:
-                change = msgspec.structs.replace(change, op="add")
-            if _counts(change, changes, known, least_confidence):
+            index = known_index(change)
+            if change.op != "delete" and (change.op == "add" or not 0 <= index < known):
+                change, index = msgspec.structs.replace(change, op="add"), -1
+            sure = change.text is not None and change.confidence >= LEAST_CONFIDENCE
+            if index not in changed and (0 <= index < known if change.op == "delete" else sure):
                 changes.append(change)
+                changed |= {index} - {-1}
     return tuple(changes)
-
-
-def _counts(change: Change, earlier: Sequence[Change], known: int, least: float) -> bool:
-    if change.op == "add":
-        return change.text is not None and change.confidence >= least
-    if any(other.op != "add" and other.id == change.id for other in earlier):
-        return False
-    if change.op == "delete":
-        deleted = sum(other.op == "delete" for other in earlier)
-        return 0 <= known_index(change) < known and deleted < MOST_DELETED
-    return change.text is not None and change.confidence >= least
 
 
 def is_known(similarity: float | None) -> bool:

@@ -102,8 +102,8 @@ TALKS = {
         context={"options": {"model_id": "unknown"}},
     ),
     "ops": Talk(
-        {"user_input": "Hello", "session_id": "o"},
-        {"user_input": "Hi", "session_id": "o"},
+        {"input": "Hello", "session_id": "o"},
+        {"input": "Hi", "session_id": "o"},
         FINAL,
         {"final_message": NOTHING, "iteration": 0},
         ("Hello", NOTHING, "Hi"),
@@ -207,7 +207,7 @@ async def test_the_chat_graph_goes_on_from_a_state_changed_as_any_node(
     await asyncio.gather(*(fork(node, *one) for node, one in EDITS.items()))
 
 
-RESTART = {"user_input": "restart web", "session_id": "r"}
+RESTART = {"input": "restart web", "session_id": "r"}
 QUESTION = {"session_id": "q", "message": "Please ask me for a colour."}
 BLUE = {"action": "approve", "data": {"answer": "blue"}}
 ANSWERED = 'ask_human answers: {"action":"approve","data":{"answer":"blue"}}.'

@@ -33,7 +33,7 @@ async def _backwards(*args: Any, **named: Any) -> Any:
 
 LEGACY_CHAT, GRAPH_CHAT = import_module("legacy.chat"), import_module("graph_impl.chat")
 RUN_TOOLS = import_module("legacy.model").run_tools
-KEEP = "        await conversations.add(await _reply(turn, output.content, now))\n"
+KEEP = "        await conversations.add(replace(turn, **reply, name=None, at=now))\n"
 SAY = '    await dialogue.keep(dialogue.reply, "assistant", dialogue.said)\n'
 CLEANUP = '    with timed("cleanup"):\n        await locks.release(lock, token)\n'
 THINKING = "    yield wire.SessionThinking()\n"
