@@ -8,21 +8,18 @@ from langgraph.graph.state import CompiledStateGraph
 from cutover import Stack
 from graph_impl import chat, companion, ops, pipeline, session
 
-STACKS: Mapping[str, Stack] = {
-    "chat": chat.stack,
-    "companion": companion.stack,
-    "ops": ops.stack,
-    "pipeline": pipeline.stack,
-    "session": session.stack,
+_FLOWS = {
+    "chat": chat,
+    "companion": companion,
+    "session": session,
+    "pipeline": pipeline,
+    "ops": ops,
 }
+STACKS: Mapping[str, Stack] = {name: flow.stack for name, flow in _FLOWS.items()}
 """The flows by name."""
 
 GRAPHS: Mapping[str, CompiledStateGraph[Any, Any, Any, Any]] = {
-    "chat": chat.GRAPH,
-    "companion": companion.GRAPH,
-    "session": session.GRAPH,
-    "pipeline": pipeline.GRAPH,
-    "ops": ops.GRAPH,
+    name: flow.GRAPH for name, flow in _FLOWS.items()
 }
 """Their graphs, as Studio opens them and the documents draw them."""
 

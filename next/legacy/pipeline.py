@@ -30,19 +30,15 @@ FAILURES = (EffectFailed, StackFailed, openai.OpenAIError)
 """What a node may fail with so that the run goes on; anything else ends it."""
 
 
-UNCOUNTED = wire.TokenInfo(0, 0, "continue")
-"""Stands until the token monitor, the second node, has counted."""
-
-
 @dataclass(slots=True)
 class State:
     """What the nodes know of one request."""
 
     request: Request[wire.PipelineRequest, wire.PipelineOptions]
+    token_info: wire.TokenInfo
     message: str = ""
     end_intent: bool = False
     history: list[Turn] = field(default_factory=list)
-    token_info: wire.TokenInfo = UNCOUNTED
     involves_memory: bool = False
     retrieved: list[Memory] = field(default_factory=list)
     context: list[Message] = field(default_factory=list)
@@ -62,11 +58,9 @@ async def input_processor(state: State) -> None:
 async def token_monitor(state: State) -> None:
     """Count history and message; leave out the oldest turns where they do not fit."""
     options = state.request.options
-    state.token_info = wire.TokenInfo(0, options.token_limit, "continue")
     found = await conversations.history("pipeline", state.request.body.session_id, HISTORY)
-    counted = [
-        tokens(one, options.model_id) for one in (*(t.content for t in found), state.message)
-    ]
+    texts = [*(turn.content for turn in found), state.message]
+    counted = [tokens(one, options.model_id) for one in texts]
     counts = [count for count, _ in counted]
     state.token_info = wire.TokenInfo(
         used=sum(counts),
@@ -116,18 +110,13 @@ async def context_builder(state: State) -> None:
 
 
 async def response_generator(state: State) -> Events:
-    """Stream the answer; what fails in the middle of it ends the run."""
+    """Stream the answer."""
     options, answer = state.request.options, Answer()
     entry = current().models.find(options.model_id)
-    try:
-        async for piece, _ in stream(entry, state.context, answer, temperature=options.temperature):
-            if piece:
-                state.response = answer.text
-                yield wire.PipelineToken(piece)
-    except FAILURES as error:
-        if state.response is not None:
-            raise _Broken from error
-        raise
+    async for piece, _ in stream(entry, state.context, answer, temperature=options.temperature):
+        if piece:
+            state.response = answer.text
+            yield wire.PipelineToken(piece)
     if state.response is None:  # filtered, or nothing but reasoning
         raise StackFailed(code="model_empty", blame="world")
 
@@ -163,55 +152,43 @@ def route_by_memory_check(state: State) -> str:
     return "rag_retriever" if state.involves_memory else "context_builder"
 
 
-NODES: Mapping[str, Callable[[State], Awaitable[None] | Events]] = {
-    node.__name__: node
-    for node in (
-        *(input_processor, token_monitor, memory_check, rag_retriever),
-        *(context_builder, response_generator, token_response, output_formatter),
-    )
+Node = Callable[[State], Awaitable[None] | Events]
+Edge = str | Callable[[State], str] | None
+NODES: Mapping[str, tuple[Node, Edge]] = {
+    "input_processor": (input_processor, "token_monitor"),
+    "token_monitor": (token_monitor, "memory_check"),
+    "memory_check": (memory_check, route_by_memory_check),
+    "rag_retriever": (rag_retriever, "context_builder"),
+    "context_builder": (context_builder, "response_generator"),
+    "response_generator": (response_generator, "token_response"),
+    "token_response": (token_response, "output_formatter"),
+    "output_formatter": (output_formatter, None),
 }
-EDGES: Mapping[str, str | Callable[[State], str] | None] = {
-    "input_processor": "token_monitor",
-    "token_monitor": "memory_check",
-    "memory_check": route_by_memory_check,
-    "rag_retriever": "context_builder",
-    "context_builder": "response_generator",
-    "response_generator": "token_response",
-    "token_response": "output_formatter",
-    "output_formatter": None,
-}
-"""Where each node leads: always to the same one, by the state, or to the end."""
-
-
-class _Broken(StackFailed):
-    """The answer broke off in the middle: the client has some of it."""
-
-    def __init__(self) -> None:
-        super().__init__(code="model_truncated", blame="world")
+"""Each node, and where it leads: always to the same one, by the state, or to the end."""
 
 
 async def pipeline(
     request: Request[wire.PipelineRequest, wire.PipelineOptions],
 ) -> AsyncIterator[wire.PipelineEvent]:
     """Walk the table from the first node to the end."""
-    state = State(request)
-    node: str | None = "input_processor"
-    while node is not None:
+    state = State(request, wire.TokenInfo(0, request.options.token_limit, "continue"))
+    name: str | None = "input_processor"
+    while name is not None:
+        node, edge = NODES[name]
         try:
-            with timed(node):
-                work = NODES[node](state)
+            with timed(name):
+                work = node(state)
                 if isinstance(work, AsyncIterator):
                     async for event in work:
                         yield event
                 else:
                     await work
-        except _Broken as broken:
-            raise broken.__cause__ or broken from None
         except FAILURES as error:
-            log.warning("node=%s failed error=%s", node, error)
-            state.errors.append(_failure(node, error))
-        edge = EDGES[node]
-        node = edge(state) if callable(edge) else edge
+            if node is response_generator and state.response is not None:
+                raise  # the client has some of the answer
+            log.warning("node=%s failed error=%s", name, error)
+            state.errors.append(_failure(name, error))
+        name = edge(state) if callable(edge) else edge
     if (run := current_run()) is not None:
         log.info("%s", wire.performance(run.nodes))
 
