@@ -43,7 +43,7 @@ class StackFailed(CutoverError):
 
     def __init__(self, code: str, blame: Blame = "stack", detail: str = "") -> None:
         super().__init__(f"{code}: {detail}" if detail else code)
-        self.code, self.blame = code, blame
+        self.code, self.blame, self.detail = code, blame, detail
 
 
 class EffectFailed(CutoverError):

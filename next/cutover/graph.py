@@ -36,13 +36,6 @@ AHEAD = 64
 """Parts that a graph may be ahead of the client: it is pulled, as far as LangGraph lets one."""
 
 
-class NodeExited(CutoverError):
-    """A node raised `SystemExit`, which would end the whole process."""
-
-    def __init__(self, node: str) -> None:
-        super().__init__(f"node {node!r} raised SystemExit")
-
-
 class NoAnswer(CutoverError):
     """A graph interrupted, and was wrapped without an `answer` that returns one."""
 
@@ -169,11 +162,11 @@ class TapedGraph:
                 message = "the graph has a saver: name the request's thread, as thread_id in config"
                 raise ValueError(message)
             thread = await open_thread(app.checkpointer, settings)
-            app, settings = app.copy(update={"checkpointer": thread.memory}), thread.config
         elif self._answer is not None or (run is not None and run.policy == "play"):
             app = app.copy(update={"checkpointer": InMemorySaver()})
         elif self._saver is not None and (saver := self._saver()) is not None:
             thread = new_thread(saver, settings)
+        if thread is not None:
             app, settings = app.copy(update={"checkpointer": thread.memory}), thread.config
         if run is not None:
             settings = merge_configs(settings, {"callbacks": [ToolWatch(run)]})
@@ -225,31 +218,29 @@ async def _pumped(stream: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
     the model's answer with them; a task that is cancelled ends them. A part goes out at the moment
     of what had been read for it, however long it has waited.
     """
-    queue: asyncio.Queue[tuple[str, Any, int]] = asyncio.Queue(AHEAD)
+    queue: asyncio.Queue[tuple[Any, int] | Exception | None] = asyncio.Queue(AHEAD)
     run = current_run()
 
     async def pump() -> None:
         try:
             async for part in stream:
-                await queue.put(("part", part, run.now if run else 0))
+                await queue.put((part, run.now if run else 0))
         except Exception as error:  # noqa: BLE001 - raised where the parts are read
             if run is not None:
                 run.keep_reads()
-            await queue.put(("error", error, 0))
+            await queue.put(error)
         else:
-            await queue.put(("end", None, 0))
+            await queue.put(None)
 
     task = asyncio.get_running_loop().create_task(pump(), context=contextvars.copy_context())
     try:
-        while True:
-            kind, value, now = await queue.get()
-            if kind == "end":
-                return
-            if kind == "error":
-                raise value
+        while (given := await queue.get()) is not None:
+            if isinstance(given, Exception):
+                raise given
+            part, now = given
             if run is not None:
                 run.now = now
-            yield value
+            yield part
     finally:
         if task.cancel():
             await asyncio.shield(asyncio.wait({task}))
@@ -280,20 +271,22 @@ class _Node(Runnable[Any, Any]):
         self.name, self._bound = name, bound
 
     def invoke(self, *given: Any, **named: Any) -> Any:
-        with self._contained():
+        with _contained(str(self.name)):
             return self._bound.invoke(*given, **named)
 
     async def ainvoke(self, *given: Any, **named: Any) -> Any:
-        with self._contained():
+        with _contained(str(self.name)):
             return await self._bound.ainvoke(*given, **named)
 
-    @contextmanager
-    def _contained(self) -> Iterator[None]:
-        try:
-            with timed(str(self.name)):
-                yield
-        except SystemExit as error:
-            raise NodeExited(str(self.name)) from error
+
+@contextmanager
+def _contained(node: str) -> Iterator[None]:
+    try:
+        with timed(node):
+            yield
+    except SystemExit as error:
+        message = f"node {node!r} raised SystemExit, which would end the whole process"
+        raise CutoverError(message) from error
 
 
 class ToolWatch(BaseCallbackHandler):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -309,15 +309,15 @@ def read_dialect(text: str, where: str, name: str = "") -> Dialect:
 def _refused(where: str, message: str) -> DialectRefused:
     """Translate msgspec's sentence: its place is a path of ours already."""
     reason, _, at = message.partition(" - at ")
-    place = at.partition("$")[2].strip(".`").replace("[...]", "[*]")
-    if unknown := re.search(r"unknown field `(.+)`", reason):
-        key = f"{place}.{unknown[1]}".removeprefix(".")
-        return DialectRefused(where, key, f"no such key; {_nearest(unknown[1], _keys_at(place))}")
-    if missing := re.search(r"missing required field `(.+)`", reason):
-        return DialectRefused(where, f"{place}.{missing[1]}".removeprefix("."), "is missing")
-    if "matching regex" in reason:
+    key = at.partition("$")[2].strip(".`").replace("[...]", "[*]")
+    if found := re.search(r"(unknown|missing required) field `(.+)`", reason):
+        table = _TABLES[re.sub(r"\[.*?\]", "", key).rpartition(".")[2]]
+        key = f"{key}.{found[2]}".removeprefix(".")
+        nearest = _nearest(found[2], table.__struct_fields__)
+        reason = f"no such key; {nearest}" if found[1] == "unknown" else "is missing"
+    elif "matching regex" in reason:
         reason = "is no path: a path is like choices[*].delta.content"
-    return DialectRefused(where, place, reason)
+    return DialectRefused(where, key, reason)
 
 
 _TABLES: Final[Mapping[str, type[_Table]]] = {
@@ -331,13 +331,8 @@ _TABLES: Final[Mapping[str, type[_Table]]] = {
 }
 
 
-def _keys_at(place: str) -> tuple[str, ...]:
-    table = _TABLES[re.sub(r"\[.*?\]", "", place).rpartition(".")[2]]
-    return table.__struct_fields__
-
-
-def _nearest(name: str, known: Mapping[str, Any] | tuple[str, ...]) -> str:
-    near = get_close_matches(name, list(known), n=1)
+def _nearest(name: str, known: Collection[str]) -> str:
+    near = get_close_matches(name, known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
 
 

@@ -10,7 +10,7 @@ from itertools import groupby, zip_longest
 from typing import Any, Final
 
 from cutover.chat_form import NotJson, decode, decode_or, encode
-from cutover.errors import Completed, CutoverError, Failed
+from cutover.errors import Completed, Failed, StackFailed
 from cutover.flow import Frame, Texts, Verdict
 from cutover.wire.dialect import (
     CallAt,
@@ -62,14 +62,6 @@ class _Event:
     at: Mapping[str, list[Found]]
     texts: dict[str, str] = field(default_factory=dict)
     cuts: list[TextCut] = field(default_factory=list)
-
-
-class _Shape(CutoverError):
-    """An event is not of the shape that its dialect declares; `code` is the failure's."""
-
-    def __init__(self, code: str, detail: str) -> None:
-        super().__init__(f"{code}: {detail}")
-        self.code, self.detail = code, detail
 
 
 def splitter(dialect: Dialect, limit: int = MOST_BLOCK_BYTES) -> Splitter | TextSplitter:
@@ -127,15 +119,14 @@ class Reader:
 
     def feed(self, piece: bytes) -> list[Frame]:
         """Take the next bytes; return the events they complete. Raises `BlockTooLong`."""
-        blocks = self._splitter.feed(piece)
-        if not self._joins:
-            return [self.read(block) for block in blocks]
         frames: list[Frame] = []
-        for before, group in groupby(blocks, self._like_before):
-            if before is not None:
-                frames.append(self._go_on(before, list(group)))
+        for before, alike in groupby(self._splitter.feed(piece), self._like_before):
+            if before is None:
+                frames += map(self._read, alike)
+            elif self._joins:
+                frames.append(self._go_on(before, list(alike)))
             else:
-                frames.extend(map(self.read, group))
+                frames += (self._go_on(before, [block]) for block in alike)
         return frames
 
     def close(self, *, torn: bool = False) -> list[Frame]:
@@ -145,7 +136,7 @@ class Reader:
         """
         rest = self._splitter.flush()
         self._closed = not torn
-        return [] if torn else [self.read(block, last=True) for block in rest]
+        return [] if torn else [self._read(block, last=True) for block in rest]
 
     def trimmed(self, frame: Frame, skip: Mapping[str, int]) -> bytes:
         """Encode an event's frame without the first `skip` characters of each channel's new text.
@@ -187,10 +178,8 @@ class Reader:
             return SseEvent(payload(block))
         return next(iter(events(block)), SseEvent(b""))
 
-    def read(self, block: bytes, *, last: bool = False) -> Frame:
+    def _read(self, block: bytes, *, last: bool = False) -> Frame:
         """Read one event's bytes; the `last` lacks its end, which the client is given."""
-        if not last and (before := self._like_before(block)) is not None:
-            return self._go_on(before, [block])
         self._before = None
         if self.dialect.framing == "text":
             text = block.decode("utf-8", "replace")
@@ -210,14 +199,14 @@ class Reader:
             if last and self._ended:
                 return Frame(block, "", verdict="preamble")
             failed = Failed("truncated") if last else Failed(UNREADABLE, detail=_shown(data))
-        except _Shape as error:
+        except StackFailed as error:
             failed = Failed(error.code, detail=error.detail)
         self._failure = self._failure or failed
         rest = encode(data.decode("utf-8", "replace"))
         return Frame(raw, event.event, (), rest, "failure", failed)
 
     def _event(self, raw: bytes, data: bytes, line: str) -> Frame:
-        """Read one event; raises `NotJson` and `_Shape`."""
+        """Read one event; raises `NotJson` and `StackFailed`."""
         text = data.decode("utf-8", "replace")
         marked = text in self.dialect.names.marks
         value = text if marked else decode(text)
@@ -325,7 +314,7 @@ class Reader:
                 if isinstance(text, list) and any(other.startswith(f"{path}[") for other in paths):
                     continue  # that path reads it
                 if text is not None and not isinstance(text, str):
-                    raise _Shape(UNKNOWN, f"{path} is {_shown(encode(text))}")
+                    raise StackFailed(UNKNOWN, detail=f"{path} is {_shown(encode(text))}")
                 holder[step] = None
                 if not text:
                     continue
@@ -356,7 +345,7 @@ class Reader:
             if piece is None:
                 continue
             if not isinstance(piece, dict):
-                raise _Shape(UNKNOWN, f"{at.at} is {_shown(encode(piece))}")
+                raise StackFailed(UNKNOWN, detail=f"{at.at} is {_shown(encode(piece))}")
             id_, index, name = (_one(piece, path) for path in (at.id, at.index, at.name))
             number = self._calls.number_of(id_ or None, index, name)
             for path, kind in ((at.name, "name"), (at.arguments, "arguments")):
@@ -390,13 +379,13 @@ class Reader:
         return cut
 
     def _grow_to(self, channel: str, value: Any, event: _Event) -> None:
-        """Add to a channel what it is to become, an object as JSON; raises `_Shape`."""
+        """Add to a channel what it is to become, an object as JSON; raises `StackFailed`."""
         so_far = self.texts.get(channel, "")
         text = value if isinstance(value, str) else encode(value).decode()
         if not text.startswith(so_far):
             if not isinstance(value, str) and decode_or(so_far, None) == value:
                 return  # the same object, in another spelling
-            raise _Shape(CONTRADICTION, f"{channel}: {so_far!r}, and then {text!r}")
+            raise StackFailed(CONTRADICTION, detail=f"{channel}: {so_far!r}, and then {text!r}")
         self._halves.pop(channel, None)
         self._add(channel, text[len(so_far) :], event)
 
@@ -453,12 +442,12 @@ def _check_shape(event: _Event) -> None:
     """Check that an event has what its rule needs, and no text where none is read."""
     rule, at = event.rule, event.at
     if rule.needs and not any(path in at for path in rule.needs):
-        raise _Shape(UNKNOWN, f"{event.name!r} has none of {', '.join(rule.needs)}")
+        raise StackFailed(UNKNOWN, detail=f"{event.name!r} has none of {', '.join(rule.needs)}")
     for path, instead in rule.foreign.items():
         if instead not in at and any(holder[step] for holder, step, _ in at.get(path, ())):
-            raise _Shape(UNKNOWN, f"{event.name!r} has {path} and no {instead}")
+            raise StackFailed(UNKNOWN, detail=f"{event.name!r} has {path} and no {instead}")
     if (rule.texts or rule.calls) and not isinstance(event.value, dict | list):
-        raise _Shape(UNKNOWN, f"{event.name!r} is {_shown(encode(event.value))}")
+        raise StackFailed(UNKNOWN, detail=f"{event.name!r} is {_shown(encode(event.value))}")
 
 
 def _number(numbers: dict[Any, int], one: Any) -> int:
