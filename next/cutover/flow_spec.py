@@ -260,15 +260,12 @@ class Framer:
         raw = wire(event, named=self._flow.named)
         data = msgspec.to_builtins(event, enc_hook=plain)
         texts = []
-        for path, text in self._flow.texts.get(name, {}).items():
-            holder, last = _holder(data, path)
-            if holder is None:
-                continue
+        for text, holder, last in self._texts_in(name, data):
             value = holder.pop(last)
             if text.growth == "total":
                 so_far = self.texts.get(text.channel, "")
                 if not value.startswith(so_far):
-                    raise GrammarViolated(name, (f"{name} whose {path} has not shrunk",))
+                    raise GrammarViolated(name, (f"{name} whose {last} has not shrunk",))
                 value = value[len(so_far) :]
             if value:
                 texts.append((text.channel, value))
@@ -294,20 +291,20 @@ class Framer:
         """
         event: Event = frame.source
         data = msgspec.to_builtins(event, enc_hook=plain)
-        for path, text in self._flow.texts.get(frame.name, {}).items():
-            holder, last = _holder(data, path)
-            if holder is not None and text.growth == "delta":
+        for text, holder, last in self._texts_in(frame.name, data):
+            if text.growth == "delta":
                 holder[last] = holder[last][skip.get(text.channel, 0) :]
         return wire(msgspec.convert(data, type(event)), named=self._flow.named)
 
-
-def _holder(data: Any, path: str) -> tuple[dict[str, Any] | None, str]:
-    """Return what holds the text at a dotted path, and its key there; None where no text is."""
-    *parents, last = path.split(".")
-    for step in parents:
-        data = data.get(step) if isinstance(data, dict) else None
-    holds = isinstance(data, dict) and isinstance(data.get(last), str)
-    return data if holds else None, last
+    def _texts_in(self, name: str, data: Any) -> Iterator[tuple[Text, dict[str, Any], str]]:
+        """Yield each text of an event, with what holds it and its key there."""
+        for path, text in self._flow.texts.get(name, {}).items():
+            *parents, last = path.split(".")
+            holder = data
+            for step in parents:
+                holder = holder.get(step) if isinstance(holder, dict) else None
+            if isinstance(holder, dict) and isinstance(holder.get(last), str):
+                yield text, holder, last
 
 
 def _substance(data: dict[str, Any], tag: str | None) -> bool:

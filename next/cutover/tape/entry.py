@@ -106,11 +106,6 @@ class Entry:
     spent: bool = False
     """Items have been dropped, since the tape is over its limit."""
 
-    def append(self, stamp: int, item: Item) -> None:
-        """Add an item and wake the readers."""
-        self.items.append((stamp, item))
-        self.changed.notify()
-
     def close(
         self, end: End, fault: Fault | None = None, error: BaseException | None = None
     ) -> None:
@@ -145,13 +140,8 @@ def entry_record(entry: Entry) -> EntryRecord:
 
 def entry_of(record: EntryRecord) -> Entry:
     """Return a stored entry; a write that was begun and never ended has an unknown outcome."""
-    call = Call(
-        record.name,
-        bytes.fromhex(record.key),
-        record.canonical.encode(),
-        record.writes,
-        record.name.startswith("model."),
-    )
+    key, canonical = bytes.fromhex(record.key), record.canonical.encode()
+    call = Call(record.name, key, canonical, record.writes, record.name.startswith("model."))
     entry = Entry(call, record.at, [(item.at, item.data) for item in record.items], record.end)
     if record.error is not None:
         args = msgspec.Raw(record.error.args.encode())

@@ -140,7 +140,8 @@ class Exchange:
         """Add an item to an entry; return whether it was still open."""
         if entry.end != "open":
             return False
-        entry.append(self.stamp(), item)
+        entry.items.append((self.stamp(), item))
+        entry.changed.notify()
         if isinstance(item, bytes):
             self.grow(len(item))
         return True
@@ -186,9 +187,8 @@ class Exchange:
         end: End = "failed" if fault else "done"
         try:
             if self.journal is not None and entry.call.writes:
-                if entry.end != "open":
-                    end, fault = entry.end, entry.fault
-                await self.journal.finish(Entry(entry.call, entry.at, entry.items, end, fault))
+                ended = Entry(entry.call, entry.at, entry.items, end, fault)
+                await self.journal.finish(ended if entry.end == "open" else entry)
         except Exception:
             log.exception("write of %r is done, and not in the journal", entry.call.name)
         finally:
@@ -204,9 +204,6 @@ class Exchange:
         limit = asyncio.timeout(entry.call.seconds)
         try:
             await self.begin(entry)
-        except Exception:  # noqa: BLE001 - the readers get it
-            return
-        try:
             async with limit, aclosing(perform()) as items:  # type: ignore[type-var]
                 async for item in items:
                     self.take(entry, item)
@@ -222,15 +219,15 @@ class Exchange:
         await self.settle(entry, fault, error)
 
     def failed(self, entry: Entry, error: BaseException) -> Fault | None:
-        """Return how a call failed that raised `error`; None: it paused, or was cancelled."""
+        """Return how a call failed that raised `error`; None: its entry has been ended here."""
+        cancelled = entry.task is not None and entry.task.cancelling()
         if isinstance(error, Paused):
             self.withdraw(entry, error)
-            return None
-        cancelled = isinstance(error, asyncio.CancelledError)
-        if cancelled and entry.task is not None and entry.task.cancelling():
+        elif cancelled and isinstance(error, asyncio.CancelledError):
             entry.close("cut")
-            return None
-        return fault_of(error)
+        elif not entry.withdrawn:
+            return fault_of(error)
+        return None
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self.loop.create_task(work, context=self.context())

@@ -74,7 +74,7 @@ class TapeTransport(
 
     async def handle_async_request(self, request: Any) -> Any:
         """Answer a request of an asynchronous client."""
-        if _may_be_taped():
+        if current_run() is not None or playing:
             await request.aread()
             call = _call(request)
             if (run := run_for(call.name, writes=call.writes)) is not None:
@@ -87,7 +87,7 @@ class TapeTransport(
 
     def handle_request(self, request: Any) -> Any:
         """Answer a request of a blocking client."""
-        if _may_be_taped():
+        if current_run() is not None or playing:
             request.read()
             call = _call(request)
             if (run := run_for(call.name, writes=call.writes)) is not None:
@@ -175,10 +175,6 @@ class _Body(
 
     def close(self) -> None:
         self._items.close()
-
-
-def _may_be_taped() -> bool:
-    return current_run() is not None or bool(playing)
 
 
 def _call(request: Any) -> Call:
