@@ -113,10 +113,9 @@ class Redactor:
         if spot.is_name:
             return None
         for path in self._paths:
-            if len(path) <= len(spot.path):  # what is below is meant, too
-                begins = zip(path, spot.path[: len(path)], strict=True)
-                if all(step in {"*", there} for step, there in begins):
-                    return _kind(next((one for one in reversed(path) if one.isidentifier()), ""))
+            begins = zip(path, spot.path, strict=False)  # what is below is meant, too
+            if len(path) <= len(spot.path) and all(one in {"*", there} for one, there in begins):
+                return _kind(next((one for one in reversed(path) if one.isidentifier()), ""))
         if not spot.is_number and _SECRET_NAMES.fullmatch(spot.path[-1]):
             return _kind("secret")
         return None

@@ -92,8 +92,6 @@ class RedactedTape(Exchange):
             return found
         asked = call.canonical.decode("utf-8", "replace")
         redacted = self._redactor.entry(EntryRecord(call.name, call.key.hex(), asked, 0))
-        if redacted.canonical == asked:
-            return found
         key, canonical = bytes.fromhex(redacted.key), redacted.canonical.encode()
         return super().at(msgspec.structs.replace(call, key=key, canonical=canonical))
 

@@ -66,22 +66,20 @@ class Spot:
 
 
 def applied(text: str, edits: Iterable[Edit]) -> str:
-    """Return a text with edits; of edits that overlap, the longest decides what is put."""
-    merged: list[tuple[Edit, int]] = []
+    """Return a text with edits; of those that overlap, the longest that puts something decides."""
+    groups: list[list[Edit]] = []
+    end = 0
     for edit in sorted(set(edits)):
-        length = edit.end - edit.start
-        if merged and edit.start < merged[-1][0].end:
-            last, longest = merged[-1]
-            put = edit.put if length > longest and edit.put else last.put or edit.put
-            end = max(last.end, edit.end)
-            merged[-1] = Edit(last.start, end, put), max(longest, length)
-        else:
-            merged.append((edit, length))
+        if edit.start >= end:
+            groups.append([])
+        groups[-1].append(edit)
+        end = max(end, edit.end)
     pieces: list[str] = []
     done = 0
-    for (start, end, put), _ in merged:
-        pieces += (text[done:start], put)
-        done = end
+    for group in groups:
+        decides = max(group, key=lambda one: (one.put != "", one.end - one.start))
+        pieces += (text[done : group[0].start], decides.put)
+        done = max(one.end for one in group)
     return "".join((*pieces, text[done:]))
 
 
