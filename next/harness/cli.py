@@ -94,7 +94,6 @@ _Headers = Annotated[list[str] | None, typer.Option(help="as 'authorization: Bea
 
 
 def _headers(lines: list[str] | None) -> list[tuple[str, str]]:
-    """Return headers, given as `name: value`."""
     parted = (line.partition(":") for line in lines or ())
     return [(name.strip(), value.strip()) for name, _, value in parted]
 

@@ -251,6 +251,11 @@ class FlowTable(_Table):
     options: dict[str, Any] = {}
     """What both stacks are run with."""
 
+    @property
+    def graph_percent(self) -> float:
+        """The share that graph serves: 0 while it is switched off."""
+        return self.langgraph_percent if self.enable_langgraph else 0.0
+
 
 class TelemetryTable(_Table):
     """What the process says of itself."""
@@ -366,7 +371,6 @@ def parse(tables: Mapping[str, Any], path: Path | None = None) -> Settings:
 
 
 def _wrong_stacks(settings: Settings) -> Iterator[str]:
-    """Yield what is missing where flows are declared."""
     if not settings.stacks and any(table.paths for table in settings.flows.values()):
         yield "stacks: a declared flow needs [stacks.legacy] and its url"
     for name, table in settings.flows.items() if "graph" not in settings.stacks else ():
@@ -396,7 +400,6 @@ def _wrong_gateway(settings: Settings) -> Iterator[str]:
 
 
 def _wrong(name: str, table: FlowTable) -> Iterator[str]:
-    """Yield what of a flow's table cannot be meant."""
     place = f"flows.{name}"
     if not table.paths and name not in FLOWS:
         near = _nearest(name, FLOWS)

@@ -117,7 +117,6 @@ def compare_captures(job: Comparison, since: int, until: int, mapped: Map) -> tu
 def _heads(
     job: Comparison, files: Sequence[str]
 ) -> tuple[list[tuple[str, list[LineHead]]], Counter[str]]:
-    """Return the heads of all lines of some files, and what cannot be read."""
     damage: Counter[str] = Counter()
     return [(one, [head for head, _ in job.lines(one, damage)]) for one in files], damage
 

@@ -42,30 +42,27 @@ def exchanges(
 
     And what of it cannot be read, by the measure of `compare.verdict`.
     """
-    drawn_by = {flow: settings.flows[flow].route_key}
     store, before = opened(captures), datetime.fromtimestamp(since / _SECOND_US, UTC)
     first = f"{(before - timedelta(since > 0)).date()}"  # a file has the day of its first line
     names = [one for one in store.names(flow) if one.split("/date=")[1] >= first]
-    reader, known = CaptureReader(store, flow, names), {flow: flow_of(flow, settings)}
-    rows = list(exchange_rows(reader, known, drawn_by))
+    reader, drawn_by = CaptureReader(store, flow, names), settings.flows[flow].route_key
+    rows = list(exchange_rows(reader, {flow: flow_of(flow, settings)}, {flow: drawn_by}))
     url = make_url(settings.stores.database)
     stored = url.get_backend_name() != "sqlite" or Path(url.database or "").is_file()
     scores = asyncio.run(_scores(settings, since)) if stored else {}
     torn, foreign = reader.damage["torn"] + reader.damage["gone"], reader.damage["foreign"]
     lost = f"{torn} of {reader.files} files and {foreign} lines of the captures cannot be read"
-    spoilt = torn or foreign > LOST_AT_MOST * (reader.lines + foreign)
     scored = (msgspec.structs.replace(one, score=scores.get(one.exchange)) for one in rows)
-    return frame(scored), [lost] * bool(spoilt)
+    spoilt = torn or foreign > LOST_AT_MOST * (reader.lines + foreign)
+    return frame(scored), [lost] if spoilt else []
 
 
 async def _scores(settings: Settings, since: int) -> dict[str, int]:
     """Return the feedback given since a time by exchange; raises `ConfigRefused`."""
     try:
         async with root.stores(settings):
-            return {
-                one.exchange_id: one.score
-                for one in await rollout.feedback_since(since / _SECOND_US)
-            }
+            feedback = await rollout.feedback_since(since / _SECOND_US)
+            return {one.exchange_id: one.score for one in feedback}
     except (SQLAlchemyError, OSError) as error:
         problem = f"stores.database: feedback cannot be read: {type(error).__name__}"
         raise ConfigRefused(None, [problem]) from error
@@ -116,8 +113,7 @@ class FileRollout:
 
     def percent(self) -> float:
         """Return the share in the file, 0 where graph is switched off."""
-        table = load(self.path).flows[self.flow]
-        return table.langgraph_percent if table.enable_langgraph else 0.0
+        return load(self.path).flows[self.flow].graph_percent
 
     def raise_to(self, percent: float, *, dry_run: bool = False) -> None:
         """Write a share."""
@@ -172,13 +168,12 @@ def carry_out(
     settings, plan = load(rollout.path), RampPlan(shares, *hours)
     if wrong := plan.problems():
         raise typer.BadParameter("; ".join(wrong))
-    problems = []
     if settings.flags:
-        problems.append("flags: a provider sets shares, so that the file cannot")
+        problem = "flags: a provider sets shares, so that the file cannot"
+        raise ConfigRefused(rollout.path, [problem])
     if settings.captures is None:
-        problems.append("captures: without [captures] there is nothing to decide by")
-    if problems:
-        raise ConfigRefused(rollout.path, problems)
+        problem = "captures: without [captures] there is nothing to decide by"
+        raise ConfigRefused(rollout.path, [problem])
     for step in plan.after(rollout.percent()):
         rollout.raise_to(step, dry_run=True)
         tell(f"{step:g} %: {planned(step / ALL) if step < ALL else 'no'} exchanges needed, or more")

@@ -44,8 +44,8 @@ def targets(
     settings = load(config)
     key = settings.rollout.qa_key
     if not key or not settings.flows[flow].enable_langgraph:
-        needed = f"set rollout.qa_key and flows.{flow}.enable_langgraph in cutover.toml, or name "
-        needed += "--legacy and --graph"
+        keys = f"rollout.qa_key and flows.{flow}.enable_langgraph"
+        needed = f"set {keys} in cutover.toml, or name --legacy and --graph"
         raise Unusable(
             where=f"the router lets no client ask for a stack of {flow!r}", reason=needed
         )
@@ -63,8 +63,7 @@ def load_test(
     """
     rows = out / "rows"
     if rows.exists():
-        reason = f"{rows} holds the rows of another test: name another folder"
-        raise Unusable(where="--out", reason=reason)
+        raise Unusable(where=rows, reason="holds the rows of another test: name another folder")
     rows.mkdir(parents=True)
     plan = interleaved(pairs, seed=pairs)
     locustfile = str(BUILT_IN.parent / "locustfile.py")

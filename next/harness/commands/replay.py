@@ -239,7 +239,6 @@ def on_workers(scheduler: str, job: ReplayJob, stop: Event, *, follow: bool = Fa
 
 
 def _on_worker(job: ReplayJob, files: Sequence[str], done: set[str]) -> Summary:
-    """Replay some files in a worker."""
     reader = CaptureReader(Store(job.captures), job.flow, files)
     with _one_at_a_time:
         return asyncio.run(_replay(job, set(done), reader, reader))

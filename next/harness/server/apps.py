@@ -43,7 +43,6 @@ async def started(app: str) -> AsyncIterator[str]:
 
 
 async def _listening(app: str, process: asyncio.subprocess.Process, port: int) -> None:
-    """Wait until a process accepts connections."""
     ends = asyncio.get_running_loop().time() + START_SECONDS
     while process.returncode is None and asyncio.get_running_loop().time() < ends:
         with suppress(OSError):

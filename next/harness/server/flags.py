@@ -52,7 +52,6 @@ class Flags:
             await asyncio.sleep(POLL_SECONDS)
 
     def _read(self, flow: str) -> dict[str, Any]:
-        """Return the switches and shares that the provider sets for a flow."""
         client, found = self._client, dict[str, Any]()
         flag: FlagEvaluationDetails[Any]
         for name in (*_SWITCHES, *_SHARES):

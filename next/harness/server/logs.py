@@ -60,7 +60,6 @@ class JsonLines(TextLines):
 
 
 def _facts(record: logging.LogRecord) -> dict[str, Any]:
-    """Return what a record says as `key=%s`, by key."""
     if not isinstance(record.args, tuple):
         return {}
     places = [one for one in _PLACE.finditer(str(record.msg)) if one.group() != "%%"]

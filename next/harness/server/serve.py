@@ -17,7 +17,6 @@ from typing import Any
 import typer
 import uvicorn
 import uvloop
-from fastapi import FastAPI
 
 from harness import root
 from harness.config import ConfigRefused, load
@@ -45,12 +44,21 @@ def serve(config: Path | None, *, simulate: bool, crash: int) -> None:
 
 
 async def _serve(live: LiveSettings, *, simulate: bool, crash: int) -> None:
+    settings = live.settings
     async with AsyncExitStack() as opened:
+        enter = opened.enter_async_context
         if simulate:
-            model = await opened.enter_async_context(Simulator(chunk_ms=20))
+            model = await enter(Simulator(chunk_ms=20))
             os.environ["OPENAI_BASE_URL"] = model.base_url
             os.environ.setdefault("OPENAI_API_KEY", "none")
-        app = await _application(live, opened, crash)
+        captures = await enter(root.capturing(settings))
+        world = await enter(root.opened(settings))
+        services = await enter(open_services(settings))
+        await enter(serving_gateway(settings, services.runs))
+        observers = await enter(root.tracing(settings))
+        app = root.application(
+            live, world, services, captures=captures, observers=observers, crash_after=crash
+        )
         for following in _following(live):
             opened.callback(asyncio.create_task(following).cancel)
         # Looking for cycles stops every stream, for 0.2 s where it looks through all that has been
@@ -58,26 +66,13 @@ async def _serve(live: LiveSettings, *, simulate: bool, crash: int) -> None:
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 5, 5)
-        table = live.settings.server
+        table = settings.server
         config = listener(app, host=table.host, port=table.port)
         await Server(config, partial(app.state.drain, table.drain_seconds)).serve()
     # A stack may swallow its cancellation, or block a thread: the process ends all the same.
     leaving = threading.Timer(LEAVING_SECONDS, os._exit, (0,))
     leaving.daemon = True
     leaving.start()
-
-
-async def _application(live: LiveSettings, opened: AsyncExitStack, crash: int) -> FastAPI:
-    """Return the application, with all that it needs open until `opened` is closed."""
-    enter, settings = opened.enter_async_context, live.settings
-    captures = await enter(root.capturing(settings))
-    world = await enter(root.opened(settings))
-    services = await enter(open_services(settings))
-    await enter(serving_gateway(settings, services.runs))
-    observers = await enter(root.tracing(settings))
-    return root.application(
-        live, world, services, captures=captures, observers=observers, crash_after=crash
-    )
 
 
 def _following(live: LiveSettings) -> list[Coroutine[Any, Any, None]]:

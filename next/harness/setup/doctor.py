@@ -80,20 +80,15 @@ def _configuration(found: Survey) -> Iterator[Line]:
             hold_plan(settings.model_dump(exclude_unset=True), flow, plan)
         except ConfigRefused as refused:
             yield "fail", refused.problems, "correct it"
+    shares = {flow: table.graph_percent for flow, table in settings.flows.items()}
     for flow, now in status.get("flows", {}).items():
-        share, effective = _share(settings, flow), now["effective_percent"]
-        if flow in settings.flows and effective != share:
+        share, effective = shares.get(flow), now["effective_percent"]
+        if share is not None and effective != share:
             detail = f"{flow}: {share:g} % to graph, of which {effective:g} % are in force"
             todo = "graph rests after failures, or the router reads another file: see its log"
             yield "warn", detail, todo
-    shown = ", ".join(f"{flow} {_share(settings, flow):g} % to graph" for flow in settings.flows)
+    shown = ", ".join(f"{flow} {share:g} % to graph" for flow, share in shares.items())
     yield "ok", f"valid up to {plan[-1]:g} %; in force: {shown}", ""
-
-
-def _share(settings: Settings, flow: str) -> float:
-    """Return the percentage of a flow that graph serves."""
-    table = settings.flows.get(flow)
-    return table.langgraph_percent if table and table.enable_langgraph else 0.0
 
 
 def _services(found: Survey) -> Iterator[Line]:
@@ -201,7 +196,6 @@ def _gateway(found: Survey) -> Iterator[Line]:
 
 
 def _uncorrelated(found: Survey) -> int:
-    """Return how many calls at the gateway named no run."""
     return sum((found.status or {}).get("uncorrelated", {}).values())
 
 
@@ -252,9 +246,9 @@ def _shadows(found: Survey) -> Iterator[Line]:
 
 def _unsafe(settings: Settings, flow: str) -> list[str]:
     """Return the services that would play shadows of a flow, and are not declared safe."""
-    share = _share(settings, flow)
+    table = settings.flows[flow]
+    share, declared = table.graph_percent, settings.stacks.items() if table.paths else ()
     play = {"legacy": share > 0, "graph": share < RAMP[-1]}  # who does not serve all of it
-    declared = settings.stacks.items() if settings.flows[flow].paths else ()
     return [name for name, at in declared if play[name] and not at.shadow_safe]
 
 
@@ -273,7 +267,6 @@ CHECKS: Final[Mapping[str, Callable[[Survey], Iterator[Line]]]] = {
 
 
 def _uses(found: Survey, flow: str) -> Iterator[Use]:
-    """Yield what a flow can do in this set-up."""
     settings, table = found.settings, found.settings.flows[flow]
     alone = "there is one stack only" if table.paths and len(settings.stacks) <= 1 else ""
     apart = alone or ("" if table.langgraph_fallback else f"flows.{flow}.langgraph_fallback is off")

@@ -220,7 +220,6 @@ async def _filled(
 
 
 async def _offered(client: httpx.AsyncClient, url: str) -> str:
-    """Return the paths that a service's own description offers, as a sentence."""
     trial = await ask(client, url, Example("GET", "/openapi.json"))
     paths = (trial.decoded(dict[str, Any]) or {}).get("paths")
     posts = [path for path, methods in paths.items() if "post" in methods] if paths else []
@@ -279,7 +278,6 @@ def _skeleton(trial: Trial) -> str:
 
 
 def _saw(trial: Trial, form: Dialect | None = None) -> str:
-    """Return what an answer was, in a line."""
     if trial.fault and not trial.status:
         return trial.fault
     start = trial.raw[:SHOWN].decode("utf-8", "replace")
@@ -320,7 +318,6 @@ def _keys(
 
 
 def _places(asked: ClientRequest, decoded: Any) -> Iterator[tuple[str, str]]:
-    """Yield places in a request at which an id may stand, and what is there."""
     yield from ((f"path.{name}", str(value)) for name, value in asked.params.items())
     yield from ((f"query.{name}", one) for name, one in parse_qsl(urlsplit(asked.target).query))
     yield from _leaves(decoded, "body")
@@ -368,7 +365,6 @@ def _rendered(template: str, **values: Any) -> str:
 
 
 def _curl(base: str, example: Example) -> str:
-    """Return the request as a command."""
     parts = ["curl", "-N", base + example.target]
     if example.method != ("POST" if example.body else "GET"):
         parts += ["-X", example.method]

@@ -115,7 +115,6 @@ async def _ask_services(
 
 
 async def _status(client: httpx.AsyncClient, settings: Settings) -> Mapping[str, Any] | None:
-    """Return the status of the router that serves a configuration on this machine."""
     token = settings.server.flag_token
     headers = [("authorization", f"Bearer {token}")] if token else []
     asked = Example("GET", "/cutover/status", headers)
@@ -124,7 +123,6 @@ async def _status(client: httpx.AsyncClient, settings: Settings) -> Mapping[str,
 
 
 async def _fault(trying: Any) -> str:
-    """Return why something fails, "" where it does not."""
     try:
         async with asyncio.timeout(STORE_SECONDS):
             await trying
@@ -146,12 +144,10 @@ async def _ping(url: str) -> None:
 
 
 def _write(store: Store) -> None:
-    """Write a file beside the captures, and remove it."""
     store.replace(store.add("doctor", datetime.now(UTC).date(), b""), ())
 
 
 def _captured(settings: Settings, name: str, store: Store) -> Captured:
-    """Return what the newest captures of a flow show."""
     found = Captured()
     flow = flow_of(name, settings)
     for record in CaptureReader(store, name, store.names(name)[-NEWEST_FILES:]):
