@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -75,17 +75,16 @@ async def _serve(live: LiveSettings, *, simulate: bool, crash: int) -> None:
     leaving.start()
 
 
-def _following(live: LiveSettings) -> list[Coroutine[Any, Any, None]]:
-    """Return what keeps the settings in force up to date; raises `ConfigRefused`."""
-    table = live.settings.flags
-    if table is None:
-        return [live.watch()]
-    try:
-        from harness.server.flags import Flags
-    except ImportError as error:
-        problem = f"flags.provider: install the packages of cutover[flags] ({error})"
-        raise ConfigRefused(None, [problem]) from error
-    return [live.watch(), Flags(table.provider).follow(live)]
+def _following(live: LiveSettings) -> Iterator[Coroutine[Any, Any, None]]:
+    """Yield what keeps the settings in force up to date; raises `ConfigRefused`."""
+    yield live.watch()
+    if (table := live.settings.flags) is not None:
+        try:
+            from harness.server.flags import Flags
+        except ImportError as error:
+            problem = f"flags.provider: install the packages of cutover[flags] ({error})"
+            raise ConfigRefused(None, [problem]) from error
+        yield Flags(table.provider).follow(live)
 
 
 class Server(uvicorn.Server):

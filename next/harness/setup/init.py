@@ -167,10 +167,7 @@ def write(found: Discovery, out: Path, tell: Tell) -> Sequence[str]:
 async def _first(
     client: httpx.AsyncClient, url: str, asking: Asking
 ) -> tuple[str, Example, str, Trial]:
-    """Return the path, the request that a service takes, its answer.
-
-    And before the answer where the conversation's id stands, as far as the API says.
-    """
+    """Return path, request, where its API has the conversation's id ("": unknown), and answer."""
     template, _, query = asking.path.partition("?")
     given, template = dict(_GIVEN.findall(template)), _GIVEN.sub(r"{\1}", template)
     body, media = _body(asking.body)

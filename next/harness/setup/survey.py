@@ -105,11 +105,11 @@ async def _ask_services(
                 continue
             extra = {**at.headers, **headers}
             for name, _ in found.declared:
-                if text := settings.flows[name].example:
-                    trial = await ask(client, url, Example.of(text), extra)
+                text = settings.flows[name].example
+                example = Example.of(text) if text else Example("GET", "/")
+                trial = await ask(client, url, example, extra)
+                if text:
                     found.trials[name, stack] = trial
-                else:
-                    trial = await ask(client, url, Example("GET", "/"), extra)
                 if not trial.status:
                     found.services[stack] = f"{url} does not answer: {trial.fault}"
 

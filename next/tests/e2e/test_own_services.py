@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import tomllib
 import shutil
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -98,7 +99,7 @@ class Home:
             text = re.sub(r"(?<=\[gateway\]\nport = )\d+", str(self.ports["gateway"]), text)
             text = text.replace("https://api.openai.com/v1", self.model.base_url)
         path.write_text(text, "utf-8")
-        return Example.of(text.split("'''\n")[1])
+        return Example.of(tomllib.loads(text)["flows"]["main"]["example"])
 
     @asynccontextmanager
     async def served(self) -> AsyncIterator[httpx.AsyncClient]:

@@ -101,7 +101,6 @@ ROWS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any], str, str]] = {
         *({}, {"captured.without_key": Counter(user=4)}),
         *("keys warn", "in 4 of the last 12 requests"),
     ),
-    "never in force": (stacks("graph", silence_seconds=900), {}, "limits warn", "never in force"),
     "slow": ({}, {"graph.gap": 30.0}, "limits warn", "raise stacks.graph.silence_seconds"),
     "long": ({}, {"graph.total": 45.0}, "limits warn", "raise server.drain_seconds"),
     "no gateway": ({"gateway": None}, {}, "gateway warn", "traceparent"),
