@@ -6,9 +6,9 @@ import asyncio
 import json
 import os
 import re
-import tomllib
 import shutil
 import sys
+import tomllib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
