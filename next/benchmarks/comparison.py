@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,10 +12,7 @@ from deepdiff import DeepDiff
 
 from compare.differences import Pair, differences
 from cutover.errors import Completed
-from cutover.flow import Flow
 from cutover.records import EntryRecord, FrameRecord, PlayRecord, RunRecord, TapeRecord
-from cutover.wire import find_dialect
-from router.services import ServiceFlow
 from rules.flows import FLOWS
 
 Frames = tuple[FrameRecord, ...]
@@ -28,23 +25,11 @@ ASKED = f'{{"messages":[{{"content":"{PROMPT}","role":"system"}}],"temperature":
 
 
 def stream(words: Sequence[str], cut: int) -> Frames:
-    """Return a chat's frames; a frame of text comes every `cut` words."""
+    """Return a chat's frames, 30 ms apart; a frame of text comes every `cut` words."""
     ends = [*range(cut, len(words), cut), len(words)]
     events: list[dict[str, Any]] = [{"step": "ACCEPT"}, {"step": "START_REPLY"}]
     events += [{"step": "SEND", "content": "".join(words[:end])} for end in ends]
     events += [{"step": "SUCCESS", "content": "".join(words)}, {"step": "END"}]
-    return framed(events)
-
-
-def service(answer: str) -> Frames:
-    """Return the chunks of a service's answer, which bear its id."""
-    deltas: list[dict[str, Any]] = [{"delta": {"content": word}} for word in WORDS]
-    deltas.append({"finish_reason": "stop"})
-    return framed({"id": answer, "choices": [one]} for one in deltas)
-
-
-def framed(events: Iterable[Any]) -> Frames:
-    """Return events as frames of Server-Sent Events, 30 ms apart."""
     texts = (f"data: {msgspec.json.encode(event).decode()}\n\n" for event in events)
     return tuple(FrameRecord(place * 30_000, text) for place, text in enumerate(texts))
 
@@ -73,17 +58,15 @@ async def figures() -> AsyncIterator[str]:
     asked = dict.fromkeys(CALLS, "{}") | {"model.chat": ASKED}
     tape = TapeRecord(tuple(EntryRecord(name, "00", text, 0) for name, text in asked.items()))
     legacy, said = stream(WORDS, 1), [*WORDS[:30], "another ", *WORDS[31:]]
-    bot = ServiceFlow("bot", {"/bot": ("POST",)}, find_dialect("chat-completions"))
-    rows: dict[str, tuple[Flow, Frames, Frames, str | None]] = {
-        "equal": (FLOW, legacy, legacy, None),
-        "equal, cut otherwise": (FLOW, legacy, stream(WORDS, 2), None),
-        "equal, of services": (bot, service("a"), service("b"), None),
-        "another text": (FLOW, legacy, stream(said, 1), None),
-        "another prompt": (FLOW, legacy, legacy, ASKED.replace("short", "long", 1)),
+    rows: dict[str, tuple[Frames, str | None]] = {
+        "equal": (legacy, None),
+        "equal, cut otherwise": (stream(WORDS, 2), None),
+        "another text": (stream(said, 1), None),
+        "another prompt": (legacy, ASKED.replace("short", "long", 1)),
     }
-    for name, (flow, frames, its, prompt) in rows.items():
-        pair = Pair(line("legacy", frames), line("graph", its, prompt), tape)
+    for name, (its, prompt) in rows.items():
+        pair = Pair(line("legacy", legacy), line("graph", its, prompt), tape)
         whole = [msgspec.to_builtins((run.frames, run.plays)) for run in (pair.served, pair.played)]
-        ours = per_second(partial(differences, pair, flow))
+        ours = per_second(partial(differences, pair, FLOW))
         theirs = per_second(partial(DeepDiff, *whole))
         yield f"{name}: {ours:,.0f} pairs a second and core; DeepDiff alone {theirs:,.0f}"

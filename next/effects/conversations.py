@@ -69,7 +69,7 @@ class StoredConversations:
         wanted = _turns.where(TurnRow.flow == flow, TurnRow.id == message_id)
         async with self._database.engine.connect() as connection:
             row = (await connection.execute(wanted)).mappings().first()
-        return None if row is None else _turn(row)
+        return None if row is None else msgspec.convert(row, Turn)
 
     async def history(self, flow: str, chat_id: str, limit: int) -> list[Turn]:
         """Return the newest `limit` turns of a chat, the oldest of them first."""
@@ -77,7 +77,7 @@ class StoredConversations:
         newest = of_chat.order_by(TurnRow.seq.desc()).limit(limit)
         async with self._database.engine.connect() as connection:
             rows = (await connection.execute(newest)).mappings().all()
-        return [_turn(row) for row in reversed(rows)]
+        return [msgspec.convert(row, Turn) for row in reversed(rows)]
 
     async def add(self, turn: Turn) -> None:
         """Store a turn, once; raises `TurnDiffers` where its id belongs to another."""
@@ -201,11 +201,6 @@ _IDENTITY = ("id", "flow", "chat_id", "role", "content", "user_id")
 """What makes two turns one message: a turn that is stored again may have a later time."""
 
 _turns = select(TurnRow.__table__)
-_fields = Turn.__struct_fields__
-
-
-def _turn(row: Any) -> Turn:
-    return Turn(**{name: row[name] for name in _fields})
 
 
 def _segment(name: str) -> str:

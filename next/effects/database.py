@@ -187,14 +187,6 @@ class MemoryRow(Table):
     updated_at: Mapped[float]
 
 
-class ProbeRow(Table):
-    """What `Database.probe` writes; it is empty in between."""
-
-    __tablename__ = "probes"
-
-    id: Mapped[str] = mapped_column(primary_key=True)
-
-
 class FeedbackRow(Table):
     """What a user thought of an exchange, as of the last time; `at` in seconds since the epoch."""
 
@@ -243,8 +235,8 @@ class Database:
         """Write something and remove it: raises what writes raise, as on a full or locked disk."""
         one = uuid.uuid4().hex
         async with self.engine.begin() as connection:
-            await connection.execute(insert(ProbeRow).values(id=one))
-            await connection.execute(delete(ProbeRow).where(ProbeRow.id == one))
+            await connection.execute(insert(FeedbackRow).values(exchange_id=one, score=0, at=0.0))
+            await connection.execute(delete(FeedbackRow).where(FeedbackRow.exchange_id == one))
 
     async def remove(
         self, table: type[Table], *where: ColumnElement[bool], dry_run: bool = False

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec
 from uuid import uuid4
 
 import msgspec
@@ -28,7 +28,6 @@ from effects.world import current
 from rules.forms import HumanAnswer
 
 P = ParamSpec("P")
-T = TypeVar("T")
 
 AnswerReply = Literal["stored", "same", "different", "expired", "unknown"]
 NotClaimed = Literal["unanswered", "claimed", "done", "expired", "unknown"]
@@ -236,17 +235,15 @@ async def answer(question: str) -> HumanAnswer:
     return found.answer
 
 
-async def idempotent(write: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+async def idempotent(
+    write: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs
+) -> None:
     """Make a write that changes nothing when it is made again.
 
     Where a kill has left its outcome unknown, it is made once more: it is an entry of its own.
     """
-    while True:
-        try:
-            return await write(*args, **kwargs)
-        except EffectFailed as failed:
-            if failed.kind != OUTCOME_UNKNOWN:
-                raise
+    while not await known(write, *args, **kwargs):
+        continue
 
 
 async def known(write: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs) -> bool:

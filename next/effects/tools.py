@@ -33,15 +33,8 @@ class ToolError(CutoverError):
         self.code: ToolFault = code
 
 
-class ToolNotLoaded(CutoverError):
-    """A configured name leads to no tool."""
-
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(f"no tool at {name!r}: {reason}; name it 'module:function'")
-
-
 class BadTool(CutoverError):
-    """A function cannot be a tool or an action: models could not be shown its parameters."""
+    """A configured name leads to no tool, or models could not be shown a function's parameters."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name}: {reason}")
@@ -114,7 +107,7 @@ class Tools:
     def load(cls, names: Iterable[str], *, besides: Iterable[Tool] = ()) -> Tools:
         """Return the tools `besides`, and those named `module:object` (a tool or several of them).
 
-        A later tool replaces an earlier one of its name. Raises `ToolNotLoaded`.
+        A later tool replaces an earlier one of its name. Raises `BadTool`.
         """
         return cls([*besides, *(one for name in names for one in _load(name))])
 
@@ -196,12 +189,13 @@ def schema(struct: type[msgspec.Struct]) -> dict[str, Any]:
 
 def _load(name: str) -> list[Tool]:
     module, _, attribute = name.partition(":")
+    where = f"no tool at {name!r}"
     try:
         found = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as failure:
-        raise ToolNotLoaded(name, str(failure)) from failure
+        raise BadTool(where, f"{failure}; name it 'module:function'") from failure
     tools = list(found) if isinstance(found, Iterable) else [found]
     for one in tools:
         if not isinstance(one, Tool):
-            raise ToolNotLoaded(name, f"a {type(one).__name__} is no tool")
+            raise BadTool(where, f"it is a {type(one).__name__}")
     return tools

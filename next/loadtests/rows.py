@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
+import numpy as np
 
 Ending = Literal["complete", "failed", "truncated", "refused", "unreachable", "timeout", "stopped"]
 """By its terminal event; by the stream's own word; without that event; by a status other than 200;
@@ -59,13 +59,12 @@ def read_rows(folder: Path) -> list[Row | Generator]:
 def summary(rows: Sequence[Row]) -> str:
     """Return how requests ended, and percentiles of the complete ones: P95 of 20, P99 of 100."""
     counts = Counter(row.ending for row in rows)
+    whole = [row for row in rows if row.ending == "complete"]
     figures = []
-    for metric in ("ttft_ms", "ended_ms"):
-        whole = [getattr(row, metric) for row in rows if row.ending == "complete"]
-        values = [one for one in whole if one is not None]
-        cuts = statistics.quantiles(values, n=100, method="inclusive") if len(values) > 1 else []
-        least = {50: 2, 95: 20, 99: 100}
-        known = (f"{cuts[p - 1]:.0f}" if len(values) >= n else "-" for p, n in least.items())
+    for found in ([row.ttft_ms for row in whole], [row.ended_ms for row in whole]):
+        values = [one for one in found if one is not None]
+        least = ((50, 2), (95, 20), (99, 100))
+        known = (f"{np.percentile(values, p):.0f}" if len(values) >= n else "-" for p, n in least)
         figures.append("/".join(known))
     endings = ", ".join(f"{counts[one]} {one}" for one in sorted(counts)) or "none sent"
     return f"{endings}; P50/P95/P99 of TTFT {figures[0]}, of E2E {figures[1]} ms"

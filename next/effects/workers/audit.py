@@ -50,5 +50,4 @@ async def entries(session_id: str) -> list[AuditEntry]:
     wanted = select(AuditRow.__table__).where(AuditRow.session_id == session_id)
     async with current().database.engine.connect() as connection:
         rows = (await connection.execute(wanted.order_by(AuditRow.seq))).mappings().all()
-    names = AuditEntry.__struct_fields__
-    return [AuditEntry(**{name: row[name] for name in names}) for row in rows]
+    return [msgspec.convert(row, AuditEntry) for row in rows]

@@ -87,12 +87,11 @@ def _plain(line: bytes) -> str:
 
 async def _end(process: Process) -> None:
     """End the process group, and wait for its first process."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)  # its session is its own: the group has its number
-        with suppress(TimeoutError):
-            async with asyncio.timeout(GRACE_SECONDS):
-                await process.wait()
-            break
+    group = process.pid  # its session is its own: the group has its number
+    with suppress(ProcessLookupError, PermissionError, TimeoutError):
+        os.killpg(group, signal.SIGTERM)
+        async with asyncio.timeout(GRACE_SECONDS):
+            await process.wait()
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)  # what the first process left behind
+        os.killpg(group, signal.SIGKILL)  # what the first process left behind, too
+    await process.wait()

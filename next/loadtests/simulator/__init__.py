@@ -11,8 +11,8 @@ from loadtests.simulator.answer import (
     Silence,
     SlowFirst,
 )
-from loadtests.simulator.request import FunctionCall, Message, ModelRequest
-from loadtests.simulator.server import Received, Simulator
+from loadtests.simulator.request import FunctionCall, ModelRequest
+from loadtests.simulator.server import Simulator
 
 __all__ = [
     "Answer",
@@ -21,10 +21,8 @@ __all__ = [
     "Fault",
     "FunctionCall",
     "Garbage",
-    "Message",
     "ModelRequest",
     "NeverAnswers",
-    "Received",
     "Reset",
     "Silence",
     "Simulator",

@@ -1,23 +1,16 @@
 """`python -m loadtests.simulator`: serve until a signal, after one line with the address."""
 
-import argparse
 import asyncio
 import signal
-import sys
+
+import typer
 
 from loadtests.simulator.server import Simulator
 
 
-def main() -> None:
-    """Read the command line and serve."""
-    parser = argparse.ArgumentParser(
-        prog="python -m loadtests.simulator",
-        description="Serve a simulated model provider on loopback.",
-    )
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    parser.add_argument("--chunk-ms", type=float, default=2.0, help="pause between two chunks")
-    options = parser.parse_args()
-    asyncio.run(_serve(options.port, options.chunk_ms))
+def main(port: int = 0, chunk_ms: float = 2.0) -> None:
+    """Serve a simulated model provider on loopback; port 0 is a free one."""
+    asyncio.run(_serve(port, chunk_ms))
 
 
 async def _serve(port: int, chunk_ms: float) -> None:
@@ -25,10 +18,9 @@ async def _serve(port: int, chunk_ms: float) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     async with Simulator(port, chunk_ms=chunk_ms, keep=False) as simulator:
-        sys.stdout.write(f"listening on {simulator.base_url}\n")
-        sys.stdout.flush()
+        typer.echo(f"listening on {simulator.base_url}")
         await stopped.wait()
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

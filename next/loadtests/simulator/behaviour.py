@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from loadtests.simulator.answer import Answer, limit_answer, split_text
+from loadtests.simulator.answer import Answer, split_text
 from loadtests.simulator.request import FunctionCall, Message, ModelRequest
 
 PICTURE_TEXT = "小明的生日是5月3日。\n我们约好周五下午三点在咖啡馆见面。"
@@ -85,10 +85,6 @@ _SENTENCES = {
 
 def answer_request(request: ModelRequest) -> Answer:
     """Return what the simulated model answers."""
-    return limit_answer(_answer(request), request.max_tokens)
-
-
-def _answer(request: ModelRequest) -> Answer:
     prompt = f"{request.system}\n{request.schema}"
     if "不需要检索" in prompt or "不需要检索" in request.question:
         return Answer(text="需要检索" if _PAST.search(_checked(request)) else "不需要检索")
@@ -222,17 +218,16 @@ def _message_of(result: str) -> str:
 
 
 def _facts(request: ModelRequest, prompt: str) -> dict[str, Any]:
-    known, facts = _known_and_facts(request.question)
-    new = [fact for fact in facts if fact not in known + request.system]
+    *earlier, latest = _NEW_PART.split(request.question)
+    spoken = "\n".join(_SPOKEN.findall(latest)) or latest
+    sentences = dict.fromkeys(one.strip() for one in _SENTENCE.findall(spoken))
+    known = "".join([*earlier, request.system])
+    new = [
+        one
+        for one in sentences
+        if _FACT.search(one) and not _QUESTION.search(one) and one not in known
+    ]
     if '"operations"' not in prompt:
         return {"memories": [{"text": fact, "confidence": 0.9} for fact in new]}
     op = {"op": "add", "type": "other", "confidence": 0.9}
     return {"operations": [op | {"text": fact} for fact in new]}
-
-
-def _known_and_facts(text: str) -> tuple[str, list[str]]:
-    parts = _NEW_PART.split(text)
-    spoken = "\n".join(_SPOKEN.findall(parts[-1])) or parts[-1]
-    sentences = [one.strip() for one in _SENTENCE.findall(spoken)]
-    facts = [one for one in sentences if _FACT.search(one) and not _QUESTION.search(one)]
-    return "".join(parts[:-1]), list(dict.fromkeys(facts))

@@ -12,7 +12,15 @@ import msgspec
 from aiohttp import web
 from multidict import CIMultiDict
 
-from loadtests.simulator.answer import Answer, Cut, NeverAnswers, Reset, Silence, SlowFirst
+from loadtests.simulator.answer import (
+    Answer,
+    Cut,
+    NeverAnswers,
+    Reset,
+    Silence,
+    SlowFirst,
+    limit_answer,
+)
 from loadtests.simulator.behaviour import answer_request
 from loadtests.simulator.embeddings import answer_embeddings
 from loadtests.simulator.plan import Plan, plan_answer, plan_body
@@ -154,7 +162,7 @@ class Simulator:
         fitting = (reply for fits, reply in self._rules if fits(request))
         reply = next(fitting, None) or (self._queue.popleft() if self._queue else None)
         if reply is None:
-            return answer_request(request)
+            return limit_answer(answer_request(request), request.max_tokens)
         return reply if isinstance(reply, Answer) else reply(request)
 
 

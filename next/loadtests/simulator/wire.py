@@ -250,13 +250,6 @@ def _messages_stream(request: ModelRequest, answer: Answer) -> Iterator[StreamPa
         yield StreamPart(_event({"type": "message_stop"}), pauses=0)
 
 
-def _object(arguments: str) -> Any:
-    try:
-        return msgspec.json.decode(arguments)
-    except msgspec.DecodeError:  # scripted so; a whole message cannot say it
-        return {}
-
-
 def _messages_whole(request: ModelRequest, answer: Answer) -> Json:
     content: list[Json] = []
     if answer.reasoning:
@@ -265,7 +258,7 @@ def _messages_whole(request: ModelRequest, answer: Answer) -> Json:
         content.append({"type": "text", "text": "".join(answer.texts)})
     for k, call in enumerate(answer.tool_calls):
         used = {"type": "tool_use", "id": _call_id(request, answer, k), "name": call.name}
-        content.append(used | {"input": _object(call.arguments)})
+        content.append(used | {"input": msgspec.json.decode(call.arguments)})
     asked, written = _counts(request, answer)
     finish = answer.finish_reason
     return {

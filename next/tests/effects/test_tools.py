@@ -18,7 +18,7 @@ from cutover import Exchange
 from cutover.errors import Control
 from effects.builtin_tools import BUILT_IN, NotArithmetic, evaluate
 from effects.memory import Memory, namespace, open_memory
-from effects.tools import BadTool, ToolError, ToolNotLoaded, Tools, tool
+from effects.tools import BadTool, ToolError, Tools, tool
 from effects.world import World, use
 from tests.effects.conftest import MovableClock, taped
 
@@ -160,7 +160,7 @@ async def test_what_the_tape_stops_a_run_with_is_no_failure_of_a_tool() -> None:
 )
 def test_a_name_without_a_tool_is_refused(name: str) -> None:
     """When the deployment starts, not when a model calls it."""
-    with pytest.raises(ToolNotLoaded, match="no tool at"):
+    with pytest.raises(BadTool, match="no tool at"):
         Tools.load([name])
 
 
