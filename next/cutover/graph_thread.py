@@ -54,13 +54,12 @@ class Thread:
 
         Of a thread that is only looked at, a failure is logged, and `SECONDS` are waited at most.
         """
-        if not self._looked_at:
-            await self._save()
-            return
         try:
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(SECONDS if self._looked_at else None):
                 await self._save()
-        except Exception as failure:  # noqa: BLE001 - of whatever kind: no run depends on it
+        except Exception as failure:
+            if not self._looked_at:
+                raise
             log.warning("thread=%s was not kept error=%r", self._target, failure)
 
     async def _save(self) -> None:
