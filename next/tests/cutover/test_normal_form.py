@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from base64 import b64encode
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,21 +28,6 @@ def asked(*messages: Any, **more: Any) -> NormalRequest:
     return chat({"model": "m", "messages": messages, **more})
 
 
-def call(arguments: Any, name: str = "f", **more: Any) -> dict[str, Any]:
-    """Return an assistant's message with one tool call."""
-    function = {"name": name, "arguments": arguments}
-    return {
-        "role": "assistant",
-        "tool_calls": [{"id": "1", "type": "function", "function": function, **more}],
-    }
-
-
-def tool(parameters: Any, **more: Any) -> dict[str, Any]:
-    """Return a request that offers one tool."""
-    function = {"name": "f", "description": "Do it.", "parameters": parameters, **more}
-    return {"model": "m", "messages": [USER], "tools": [{"type": "function", "function": function}]}
-
-
 USER = {"role": "user", "content": "hi"}
 PIXEL = b64encode(b"\x89PNG" + bytes(80)).decode()
 IMAGE: dict[str, Any] = {
@@ -55,142 +42,27 @@ def said(content: Any) -> dict[str, Any]:
     return {"role": "user", "content": content}
 
 
-def plain(*messages: Any, **more: Any) -> dict[str, Any]:
-    """Return the body of a chat completion."""
-    return {"model": "m", "messages": [*messages], **more}
-
-
 ASSISTANT = {"role": "assistant"}
 OBJECT = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
-SPELLINGS: dict[str, list[dict[str, Any]]] = {
-    "empty content": [
-        plain({**call("{}"), "content": content})
-        for content in (None, "", [], [{**TEXT, "text": ""}])
-    ]
-    + [plain(call("{}"))],
-    "JSON text of arguments": [
-        plain(call(text))
-        for text in ('{"a": 1, "b": "é"}', '{"b":"\\u00e9","a":1.0}', {"a": 1, "b": "é"})
-    ],
-    "no arguments": [plain(call(text)) for text in ("{}", "", None, " {} ")],
-    "one text part": [plain(said(content)) for content in ("hi", [TEXT])],
-    "the limit's two names": [plain(USER, max_tokens=5), plain(USER, max_completion_tokens=5.0)],
-    "system and developer": [
-        plain({"role": role, "content": "be brief"}) for role in ("system", "developer")
-    ],
-    "fields that are null": [
-        plain(USER),
-        plain({**USER, "name": None}, user=None, temperature=None),
-        plain(USER, stream_options={"include_usage": True}),
-        plain(USER, n=1, stream=False, parallel_tool_calls=True, tools=[]),
-        plain(USER, response_format={"type": "text"}),
-    ],
-    "an assistant's message as an SDK dumps it": [
-        plain({**ASSISTANT, "content": "hi"}),
-        plain(
-            {**ASSISTANT, "content": "hi", "refusal": None, "annotations": [], "audio": None}
-            | {"function_call": None, "tool_calls": None}
-        ),
-    ],
-    "tool_choice": [
-        tool(OBJECT),
-        tool(OBJECT) | {"tool_choice": "auto"},
-        tool(OBJECT) | {"tool_choice": None},
-    ],
-    "stop": [plain(USER, stop="x"), plain(USER, stop=["x"])],
-    "the index of a call": [plain(call("{}")), plain(call("{}", index=0))],
-    "schemas as generators write them": [
-        tool(OBJECT),
-        tool(OBJECT | {"title": "F", "additionalProperties": False, "description": "Do it."}),
-        tool(OBJECT, strict=False),
-        tool(OBJECT, strict=None),
-        tool(
-            {
-                "$defs": {"A": {"type": "string", "title": "A"}},
-                "properties": {"a": {"$ref": "#/$defs/A"}},
-                "required": ["a"],
-                "type": "object",
-            }
-        ),
-    ],
-    "no parameters": [
-        tool({"type": "object", "properties": {}, "required": []}),
-        tool(None),
-        tool({}),
-    ],
-    "an image's detail": [
-        plain(said([TEXT, IMAGE])),
-        plain(said([TEXT, {**IMAGE, "image_url": {**IMAGE["image_url"], "detail": "auto"}}])),
-        plain(said([TEXT, {**IMAGE, "image_url": IMAGE["image_url"]["url"]}])),
-    ],
-    "numbers": [plain(USER, temperature=1), plain(USER, temperature=1.0)],
-    "ids of calls": [
-        plain(
-            {
-                **ASSISTANT,
-                "tool_calls": [
-                    {"id": one, "function": {"name": "f", "arguments": "{}"}} for one in ids
-                ],
-            },
-            *({"role": "tool", "tool_call_id": one, "content": "x"} for one in ids),
-        )
-        for ids in (("a", "b"), ("call_9", "call_0"), ("b", "a"))
-    ],
-}
+BODIES = tomllib.loads(Path(__file__).with_name("spellings.toml").read_text("utf-8"))
 
 
-@pytest.mark.parametrize("bodies", SPELLINGS.values(), ids=SPELLINGS)
-def test_spellings_of_one_request_have_one_canonical_form(bodies: list[dict[str, Any]]) -> None:
+def keyed(body: str) -> NormalRequest:
+    """Read a body of the tables."""
+    return chat({"model": "m", "messages": [USER]} | json.loads(body.replace("PIXEL", PIXEL)))
+
+
+@pytest.mark.parametrize("bodies", BODIES["same"].values(), ids=BODIES["same"])
+def test_spellings_of_one_request_have_one_canonical_form(bodies: list[str]) -> None:
     """Canonical form and key are the same."""
-    read_ones = [chat(body) for body in bodies]
+    read_ones = [keyed(body) for body in bodies]
     assert len({(one.canonical, one.key) for one in read_ones}) == 1
 
 
-DIFFERENT: dict[str, list[dict[str, Any]]] = {
-    "stream, since the answer is of another form": [plain(USER), plain(USER, stream=True)],
-    "strict": [tool(OBJECT), tool(OBJECT, strict=True)],
-    "a property named title": [
-        tool({"type": "object", "properties": {"title": {"type": "string"}}}),
-        tool({"type": "object", "properties": {}}),
-    ],
-    "a schema for further properties": [
-        tool(OBJECT),
-        tool(OBJECT | {"additionalProperties": {"type": "string"}}),
-    ],
-    "arguments that are no object": [plain(call(text)) for text in ("x", '"x"', "{", "1")],
-    "a null argument": [plain(call('{"a":null}')), plain(call("{}"))],
-    "another picture": [plain(said([IMAGE])), plain(said([TEXT]))],
-    "two texts are not one": [
-        plain(said([TEXT, TEXT])),
-        plain(said("hihi")),
-        plain(said([TEXT])),
-    ],
-    "a part with a mark": [
-        plain(said([{**TEXT, "cache_control": {"type": "ephemeral"}}])),
-        plain(USER),
-    ],
-    "both limits, not equal": [
-        plain(USER, max_tokens=5, max_completion_tokens=6),
-        plain(USER, max_tokens=5),
-        plain(USER, max_tokens=6),
-    ],
-    "which call is answered": [
-        plain(
-            {**ASSISTANT, "tool_calls": [call("{}")["tool_calls"][0] | {"id": i} for i in "ab"]},
-            {"role": "tool", "tool_call_id": answered, "content": "x"},
-        )
-        for answered in "ab"
-    ],
-    "a refusal": [plain({**ASSISTANT, "refusal": "no"}), plain(ASSISTANT)],
-    "beyond exact floats": [plain(USER, seed=2**53 + 1), plain(USER, seed=2**53)],
-    "numbers beyond all floats": [plain(call(f'{{"a":{text}}}')) for text in ("1e999", "2e999")],
-}
-
-
-@pytest.mark.parametrize("bodies", DIFFERENT.values(), ids=DIFFERENT)
-def test_what_is_no_spelling_counts(bodies: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize("bodies", BODIES["different"].values(), ids=BODIES["different"])
+def test_what_is_no_spelling_counts(bodies: list[str]) -> None:
     """Each has a key of its own."""
-    assert len({chat(body).key for body in bodies}) == len(bodies)
+    assert len({keyed(body).key for body in bodies}) == len(bodies)
 
 
 def test_what_sdks_drop_does_not_count() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -77,14 +78,6 @@ def chunk(delta: Any = None, finish: str | None = None, index: int = 0, **beside
 def content(text: str, finish: str | None = None, index: int = 0, **beside: Any) -> Any:
     """Return a chunk with a piece of text."""
     return chunk({"content": text}, finish, index, **beside)
-
-
-def call(**piece: Any) -> Any:
-    """Return a chunk with a piece of a tool call."""
-    return chunk({"tool_calls": [piece]})
-
-
-STOP, DONE = chunk(finish="stop"), "[DONE]"
 
 
 def test_every_recording_is_expected() -> None:
@@ -332,298 +325,40 @@ def test_a_successor_that_says_something_else_is_found() -> None:
         Due(sent, second).feed(other)
 
 
-# What broke readers: each row is a stream, what it says, and how it ends.
+# What broke readers.
 
-Row = tuple[bytes, dict[str, str], str]
-ONE_CALL = {"call 1 name": "f", "call 1 arguments": "{}"}
-TWO_CALLS = {**ONE_CALL, "call 2 name": "g", "call 2 arguments": "{}"}
-F, G = {"name": "f", "arguments": "{}"}, {"name": "g", "arguments": "{}"}
+ROWS = tomllib.loads(Path(__file__).with_name("streams.toml").read_text("utf-8"))
 
 
-def row(texts: dict[str, str], *events: Any, end: str = "completed") -> Row:
-    """Return a stream of events, or of bytes, with its texts and how it ends."""
-    whole = events[0] if isinstance(events[0], bytes) else sse(*events)
-    return whole, texts, end
+def stream_of(text: str) -> bytes:
+    """Return the bytes of a stream in the table, where a line may be an event's data alone."""
+    return text.encode() if re.search("^data:", text, re.MULTILINE) else sse(*text.splitlines())
 
 
-CHATS: dict[str, Row] = {
-    "1: text behind a finish reason": row(
-        {"content": "one two"}, content("one"), STOP, content(" two"), STOP, DONE
-    ),
-    "1: a finish reason on each word": row(
-        {"content": "a b c d e f "}, *(content(f"{word} ", "stop") for word in "abcdef"), DONE
-    ),
-    "1: a finish reason, then a tool call": row(
-        ONE_CALL, STOP, call(index=0, id="c", function=F), chunk(finish="tool_calls"), DONE
-    ),
-    "1: text behind the last finish reason, and no mark": row(
-        {"content": "one two"}, content("one"), STOP, content(" two"), end="truncated stack"
-    ),
-    "2: an error as the first event": row(
-        {}, {"error": {"message": "no"}}, end="service_failed stack"
-    ),
-    "2: an error of text alone": row({}, {"error": "no"}, end="service_failed stack"),
-    "2: a named error": row(
-        {}, b'event: error\ndata: {"message":"no"}\n\n', end="service_failed stack"
-    ),
-    "2: an error beside an empty choice, then the mark": row(
-        {"content": "a"}, content("a"), chunk(error={"code": 503}), DONE, end="service_failed world"
-    ),
-    "2: an error as a finish reason": row(
-        {"content": "a"}, content("a"), chunk(finish="error"), DONE, end="service_failed world"
-    ),
-    "2: a wrong key": row(
-        {},
-        {"error": {"code": "invalid_api_key", "message": "no"}},
-        end="service_failed configuration",
-    ),
-    "an error that is null is none": row({"content": "a"}, content("a", error=None), STOP, DONE),
-    "4: numbers that are no JSON": row(
-        {"content": "ab"},
-        content("a", logprobs=float("-inf")),
-        content("b", p=float("nan")),
-        STOP,
-        DONE,
-    ),
-    "6: what providers put beside a text": row(
-        {"content": "abcd"},
-        chunk({"content": "a"}, prompt_filter_results=[{"x": 1}]),
-        {"choices": [{"index": 0, "text": "b", "token_id": 7, "delta": {"content": "b"}}]},
-        {"choices": [{"index": 0, "message": {"content": "abc"}, "delta": {"content": "c"}}]},
-        content("d", usage={"completion_tokens": 4}, p="xyz"),
-        {"choices": [{"index": 0, "content_filter_results": {}, "finish_reason": None}]},
-        STOP,
-        DONE,
-    ),
-    "6: one thought under two names": row(
-        {"reasoning": "Hm"}, chunk({"reasoning": "Hm", "reasoning_content": "Hm"}), STOP, DONE
-    ),
-    "7: two calls of one index": row(
-        TWO_CALLS, call(index=0, id="a", function=F), call(index=0, id="b", function=G), STOP, DONE
-    ),
-    "7: two calls without an index": row(
-        TWO_CALLS, call(id="a", function=F), call(id="b", function=G), STOP, DONE
-    ),
-    "7: two calls without index and id": row(
-        TWO_CALLS, call(function=F), call(function=G), STOP, DONE
-    ),
-    "7: one id on every piece": row(
-        ONE_CALL,
-        call(index=0, id="a", function={"name": "f", "arguments": "{"}),
-        call(index=0, id="a", function={"name": "f", "arguments": "}"}),
-        STOP,
-        DONE,
-    ),
-    "7: two calls interleaved": row(
-        TWO_CALLS,
-        call(index=0, id="a", function={"name": "f"}),
-        call(index=1, id="b", function={"name": "g"}),
-        call(index=0, function={"arguments": "{}"}),
-        call(index=1, id="", function={"arguments": "{}"}),
-        STOP,
-        DONE,
-    ),
-    "12: a lone choice with index 1": row(
-        {"content": "ab"}, content("a", None, 1), content("b", "stop", 1), DONE
-    ),
-    "12: an index that counts": row(
-        {"content": "abc"},
-        content("a", None, 0),
-        content("b", None, 1),
-        content("c", "stop", 2),
-        DONE,
-    ),
-    "two answers": row(
-        {"content": "axby"},
-        chunk({"role": "assistant", "content": ""}),
-        content("a"),
-        chunk({"role": "assistant", "content": ""}, None, 1),
-        content("x", None, 1),
-        content("b", "stop"),
-        content("y", "stop", 1),
-        DONE,
-    ),
-    "16: strings that grow elsewhere": row(
-        {"refusal": "I cannot.", "transcript": "a@b.c", **ONE_CALL},
-        chunk({"refusal": "I can"}),
-        chunk({"refusal": "not."}),
-        chunk({"audio": {"transcript": "a@"}}),
-        chunk({"audio": {"transcript": "b.c"}}),
-        chunk({"function_call": {"name": "f", "arguments": "{"}}),
-        chunk({"function_call": {"arguments": "}"}}),
-        STOP,
-        DONE,
-    ),
-    "17: a mark without its blank line": row(
-        {"content": "a"}, sse(content("a"), STOP) + b"data: [DONE]"
-    ),
-    "a mark without a finish reason": row(
-        {"content": "a"}, content("a"), DONE, end="truncated stack"
-    ),
-    "a mark alone": row({}, DONE, end="truncated stack"),
-    "a finish reason without a mark": row({"content": "a"}, content("a"), STOP),
-    "20: comments before the first event": row(
-        {"content": "a"}, b": a\n\n: b\n\n" + sse(content("a"), STOP, DONE)
-    ),
-    "35: a garbled piece": row(
-        {"call 1 name": "f", "call 1 arguments": "10*2"},
-        sse(call(index=0, id="a", function={"name": "f", "arguments": "10"}))
-        + b'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"ind\n\n'
-        + sse(call(index=0, function={"arguments": "*2"}), STOP, DONE),
-        end="unreadable stack",
-    ),
-    "35: a message in place of a delta": row(
-        {},
-        {"choices": [{"index": 0, "message": {"content": "a"}}]},
-        STOP,
-        DONE,
-        end="unknown_shape stack",
-    ),
-    "35: a text in place of a delta": row(
-        {},
-        {"choices": [{"index": 0, "text": "a", "finish_reason": "stop"}]},
-        DONE,
-        end="unknown_shape stack",
-    ),
-    "35: a content that is no text": row(
-        {}, chunk({"content": {"text": "a"}}), STOP, DONE, end="unknown_shape stack"
-    ),
-    "35: an event that is text": row({}, '"a"', STOP, DONE, end="unknown_shape stack"),
-    "halves of a character in two pieces": row(
-        {"content": "a\U0001f34eb"}, content("a\ud83c"), content("\udf4eb"), STOP, DONE
-    ),
-}
-
-
-@pytest.mark.parametrize(("stream", "texts", "end"), CHATS.values(), ids=CHATS)
-def test_a_chat_says_what_its_sdk_would_read(
-    stream: bytes, texts: dict[str, str], end: str
-) -> None:
+@pytest.mark.parametrize("row", ROWS["chats"], ids=lambda row: row["name"])
+def test_a_chat_says_what_its_sdk_would_read(row: dict[str, Any]) -> None:
     """All of it, and never success for less."""
-    reader, readings = read("chat-completions", stream)
-    assert (said(reader), ending(reader)) == (texts, end)
-    assert (readings[-1].verdict == "failure") <= (end != "completed")
+    reader, readings = read("chat-completions", stream_of(row["stream"]))
+    assert (said(reader), ending(reader)) == (row["texts"], row.get("end", "completed"))
+    assert (readings[-1].verdict == "failure") <= ("end" in row)
 
 
-@pytest.mark.parametrize(
-    ("dialect", "stream", "texts", "end"),
-    [
-        ("langgraph", b"event: error\ndata: null\n\n", {}, "service_failed stack"),
-        ("langgraph", b"event: end\ndata:\n\n", {}, "completed"),
-        ("anthropic", sse({"type": "message_stop"}), {}, "truncated stack"),
-        ("ai-sdk", sse({"type": "finish"}), {}, "completed"),
-        ("ai-sdk", sse(DONE), {}, "truncated stack"),
-        ("ai-sdk", sse({"type": "abort", "reason": "no"}, DONE), {}, "service_failed stack"),
-        ("ai-sdk", sse({"type": "text-delta", "textDelta": "a"}), {}, "unknown_shape stack"),
-        (
-            "ai-sdk",
-            sse({"type": "tool-input-available", "toolCallId": "c", "toolName": "f", "input": {}}),
-            ONE_CALL,
-            "truncated stack",
-        ),
-        (
-            "responses",
-            sse(
-                {"type": "response.output_text.delta", "output_index": 0, "delta": "ab"},
-                {"type": "response.output_text.done", "output_index": 0, "text": "xb"},
-            ),
-            {"content": "ab"},
-            "contradiction stack",
-        ),
-        (
-            "responses",
-            sse(
-                {
-                    "type": "response.completed",
-                    "response": {
-                        "output": [{"content": [{"text": "a"}]}, {"content": [{"text": "b"}]}]
-                    },
-                }
-            ),
-            {"content": "a", "content 2": "b"},
-            "completed",
-        ),
-        (
-            "langgraph",
-            b"".join(
-                b"event: messages/partial\ndata: " + json.dumps(one).encode() + b"\n\n"
-                for one in (
-                    [{"type": "ai", "id": "1", "content": "Zwei"}],
-                    [{"type": "ai", "id": "1", "content": "Zwei Äpfel"}],
-                )
-            ),
-            {"content": "Zwei Äpfel"},
-            "completed",
-        ),
-    ],
-)
-def test_other_dialects_fail_as_honestly(
-    dialect: str, stream: bytes, texts: dict[str, str], end: str
-) -> None:
+@pytest.mark.parametrize("row", ROWS["others"], ids=lambda row: row["dialect"])
+def test_other_dialects_fail_as_honestly(row: dict[str, Any]) -> None:
     """A stream without its end is truncated, and a shape that is not known is no answer."""
-    reader, _ = read(dialect, stream)
-    assert (said(reader), ending(reader)) == (texts, end)
+    reader, _ = read(row["dialect"], stream_of(row["stream"]))
+    assert (said(reader), ending(reader)) == (row["texts"], row.get("end", "completed"))
 
 
-CHECKPOINT = {"config": {"configurable": {"checkpoint_id": "1"}}}
-OTHER_CHECKPOINT = {"config": {"configurable": {"checkpoint_id": "3"}}}
-
-SAME: dict[str, tuple[str, bytes, bytes]] = {
-    "6: annotations on other pieces": (
-        "chat-completions",
-        sse(content("ab", content_filter_results={"hate": {"filtered": False}}), STOP),
-        sse(content("a"), content("b"), chunk(content_filter_results={"hate": {"filtered": False}}))
-        + sse(STOP),
-    ),
-    "6: usage on each chunk": (
-        "chat-completions",
-        sse(content("a", usage={"n": 1}), content("b", usage={"n": 2}), STOP),
-        sse(content("ab"), STOP, {"choices": [], "usage": {"n": 2}}),
-    ),
-    "7: indices and ids of calls": (
-        "chat-completions",
-        sse(call(index=0, id="a", function=F), call(index=1, id="b", function=G), STOP),
-        sse(call(id="x", function=F), call(id="y", function=G), STOP),
-    ),
-    "8: counts of caches": (
-        "chat-completions",
-        sse(
-            STOP, {"choices": [], "usage": {"n": 1, "prompt_tokens_details": {"cached_tokens": 0}}}
-        ),
-        sse(
-            STOP, {"choices": [], "usage": {"n": 1, "prompt_tokens_details": {"cached_tokens": 9}}}
-        ),
-    ),
-    "a finish reason said twice": (
-        "chat-completions",
-        sse(content("a"), STOP, STOP),
-        sse(content("a"), STOP),
-    ),
-    "9: ids of interrupts": (
-        "langgraph",
-        b'event: updates\ndata: {"__interrupt__":[{"value":"ok?","id":"1"}]}\n\n',
-        b'event: updates\ndata: {"__interrupt__":[{"value":"ok?","id":"2"}]}\n\n',
-    ),
-    "9: ids of checkpoints and tasks": (
-        "langgraph",
-        b"event: checkpoints\n" + sse({**CHECKPOINT, "tasks": [{"id": "2"}]}),
-        b"event: checkpoints\n" + sse({**OTHER_CHECKPOINT, "tasks": [{"id": "4"}]}),
-    ),
-    "5: ids in names": (
-        "langgraph",
-        b'event: custom|node:0b0c6d9e-1f6a-5a6e-9d0b-0d2f6a3a7c11\ndata: {"a":1}\n\n',
-        b'event: custom|node:d3a1b2c4-1f6a-5a6e-9d0b-0d2f6a3a7c11\ndata: {"a":1}\n\n',
-    ),
-    "21: numbers are numbers": (
-        "langgraph",
-        b'event: custom\ndata: {"a":1}\n\n',
-        b'event: custom\ndata: {"a":1.0}\n\n',
-    ),
+SAME = {
+    row["name"]: (row["dialect"], stream_of(row["one"]), stream_of(row["two"]))
+    for row in ROWS["same"]
+} | {
     "ids in two streams of the AI SDK": (
         "ai-sdk",
         recording("ai-sdk-text.sse"),
         other_ids(recording("ai-sdk-text.sse")),
-    ),
+    )
 }
 
 
