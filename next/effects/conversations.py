@@ -22,7 +22,7 @@ ALL = 100_000
 """The most turns of one chat that `messages` returns."""
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class Turn(msgspec.Struct, frozen=True):
     """One message of a chat; `id` is unique in its flow.
 
     A turn whose `chat_id` is "" belongs to no chat: it is found by its id, and in no history. `at`

@@ -104,15 +104,9 @@ async def initialize(state: CompanionState, runtime: Companion) -> dict[str, Any
     find_model(options.vision_model_id if image else options.model_id)
     now, turn_id, reply_id = await read_clock(), await new_id("message"), await new_id("message")
     earlier = [] if image else await conversations.history("companion", session, HISTORY)
-    turn = Turn(
-        id=turn_id,
-        flow="companion",
-        chat_id=session,
-        role="user",
-        content=prompts.text("companion", options.texts, "picture") if image else state["message"],
-        user_id=state.get("user_id"),
-        at=now,
-    )
+    content = prompts.text("companion", options.texts, "picture") if image else state["message"]
+    user = state.get("user_id")
+    turn = Turn(turn_id, "companion", session, "user", content, user_id=user, at=now)
     await pauses.idempotent(conversations.add, turn)
     shown = window(earlier, options.history_tokens)
     hidden = earlier[: len(earlier) - len(shown)]

@@ -88,7 +88,7 @@ async def preprocess(state: OpsState, runtime: Runtime[Context]) -> dict[str, An
     now, turn_id, reply_id = await read_clock(), await new_id("message"), await new_id("message")
     session, content = state["session_id"], state["input"]
     earlier = await conversations.history("ops", session, HISTORY)
-    turn = Turn(id=turn_id, flow="ops", chat_id=session, role="user", content=content, at=now)
+    turn = Turn(turn_id, "ops", session, "user", content, at=now)
     await conversations.add(turn)
     replies = [one.data for one in earlier if one.role == "assistant"]
     items = replies[-1].get("items", []) if replies else []
@@ -205,14 +205,12 @@ async def _carry_out(instruction: risk.Instruction, runtime: Runtime[Context]) -
 
 
 async def _log(state: OpsState, what: Any, who: str, **outcome: Any) -> None:
-    entry = AuditEntry(
-        id=risk.audit_id(state["turn"]["id"], state["iteration"], what),
-        session_id=state["session_id"],
-        who=who,
-        what=what,
-        **state["current_instruction"],
-        **outcome,
+    line, session = (
+        risk.audit_id(state["turn"]["id"], state["iteration"], what),
+        state["session_id"],
     )
+    about = state["current_instruction"] | outcome
+    entry = AuditEntry(id=line, session_id=session, who=who, what=what, **about)
     await pauses.idempotent(audit.write, entry)
 
 

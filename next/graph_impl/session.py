@@ -114,15 +114,8 @@ async def recall_memory(state: SessionState, runtime: Runtime[Context]) -> dict[
 
 async def _stored(state: SessionState, session_id: str, role: Any, content: str) -> Turn:
     """Store a message under a new id."""
-    turn = Turn(
-        id=await new_id("message"),
-        flow="session",
-        chat_id=session_id,
-        role=role,
-        content=content,
-        user_id=state.get("user_id"),
-        at=await read_clock(),
-    )
+    turn_id, user, now = await new_id("message"), state.get("user_id"), await read_clock()
+    turn = Turn(turn_id, "session", session_id, role, content, user_id=user, at=now)
     await conversations.add(turn)
     return turn
 

@@ -63,13 +63,7 @@ class Dialogue:
     async def keep(self, turn_id: str, role: Any, content: str) -> None:
         """Store what was said, once."""
         turn = Turn(
-            id=turn_id,
-            flow="companion",
-            chat_id=self.session,
-            role=role,
-            content=content,
-            user_id=self.user,
-            at=self.now,
+            turn_id, "companion", self.session, role, content, user_id=self.user, at=self.now
         )
         await pauses.idempotent(conversations.add, turn)
 

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import asdict
+
 from cutover import Request, StackFailed
 from cutover.tape import timed
 from effects import conversations, pauses
@@ -44,22 +46,14 @@ class Session:
 
     async def log(self, what: Any, instruction: risk.Instruction, **outcome: Any) -> None:
         """Add a line to the audit log."""
-        line = AuditEntry(
-            id=risk.audit_id(self.turn, self.step, what),
-            session_id=self.id,
-            who=self.who,
-            what=what,
-            worker=instruction.worker,
-            action=instruction.action,
-            args=instruction.args,
-            **outcome,
-        )
+        key, about = risk.audit_id(self.turn, self.step, what), asdict(instruction) | outcome
+        line = AuditEntry(id=key, session_id=self.id, who=self.who, what=what, **about)
         await pauses.idempotent(audit.write, line)
 
     async def keep(self, content: str) -> None:
         """Store the reply, with what the next turn may refer to."""
         data = {"iteration": self.step, "items": list(self.items)}
-        reply = _turn(self.reply, self.id, "assistant", content, self.now, data)
+        reply = Turn(self.reply, "ops", self.id, "assistant", content, at=self.now, data=data)
         await pauses.idempotent(conversations.add, reply)
 
 
@@ -113,18 +107,10 @@ async def _open(body: wire.OpsRequest, options: wire.OpsOptions) -> tuple[Sessio
     """Read the session and store the message; every id is drawn before the first question."""
     now, turn, reply = await read_clock(), await new_id("message"), await new_id("message")
     history = await conversations.history("ops", body.session_id, HISTORY)
-    await conversations.add(_turn(turn, body.session_id, "user", body.input, now))
+    await conversations.add(Turn(turn, "ops", body.session_id, "user", body.input, at=now))
     replies = [one.data for one in history if one.role == "assistant"]
     items = replies[-1].get("items", []) if replies else []
     return Session(body.session_id, options, now, turn, reply, [], items), history
-
-
-def _turn(
-    turn_id: str, session: str, role: Any, content: str, at: str, data: dict[str, Any] | None = None
-) -> Turn:
-    return Turn(
-        id=turn_id, flow="ops", chat_id=session, role=role, content=content, at=at, data=data or {}
-    )
 
 
 def _messages(history: Sequence[Turn], wish: str, options: wire.OpsOptions) -> list[Message]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import openai
 
@@ -199,15 +200,13 @@ def _failure(node: str, error: BaseException) -> wire.NodeFailure:
 
 
 async def _store(state: State, response: str) -> None:
-    body, at = state.request.body, await read_clock()
-    for role, content in (("user", state.message), ("assistant", response)):
-        turn = Turn(
-            id=await new_id("message"),
-            flow="pipeline",
-            chat_id=body.session_id,
-            role=role,  # type: ignore[arg-type]  # one of the two
-            content=content,
-            user_id=body.user_id,
-            at=at,
-        )
+    session, user, at = (
+        state.request.body.session_id,
+        state.request.body.user_id,
+        await read_clock(),
+    )
+    said: list[tuple[Any, str]] = [("user", state.message), ("assistant", response)]
+    for role, content in said:
+        turn_id = await new_id("message")
+        turn = Turn(turn_id, "pipeline", session, role, content, user_id=user, at=at)
         await conversations.add(turn)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import openai
 
@@ -75,16 +76,9 @@ async def _history(request: Asked) -> list[Turn]:
     return history
 
 
-async def _store(session_id: str, role: str, content: str, user_id: str | None) -> Turn:
-    turn = Turn(
-        id=await new_id("message"),
-        flow="session",
-        chat_id=session_id,
-        role=role,  # type: ignore[arg-type]  # one of the two
-        content=content,
-        user_id=user_id,
-        at=await read_clock(),
-    )
+async def _store(session_id: str, role: Any, content: str, user_id: str | None) -> Turn:
+    turn_id, now = await new_id("message"), await read_clock()
+    turn = Turn(turn_id, "session", session_id, role, content, user_id=user_id, at=now)
     await conversations.add(turn)
     return turn
 

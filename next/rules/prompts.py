@@ -113,8 +113,7 @@ def speakers(
     overrides: Mapping[str, str], user_name: str | None, interlocutor: tuple[str, str] | None
 ) -> str:
     """Return what a pipeline's prompt says of its speakers; the interlocutor: name, relation."""
-    said = ""
-    if interlocutor is not None:
-        name, relation = interlocutor
-        said += text("pipeline", overrides, "interlocutor", name=name, relation=relation)
-    return said + (text("pipeline", overrides, "user", name=user_name) if user_name else "")
+    name, relation = interlocutor or ("", "")
+    other = text("pipeline", overrides, "interlocutor", name=name, relation=relation)
+    user = text("pipeline", overrides, "user", name=user_name)
+    return (other if interlocutor else "") + (user if user_name else "")

@@ -11,7 +11,7 @@ from msgspec import Meta
 from cutover.errors import Blame, Failed
 from cutover.flow import Event
 from cutover.flow_spec import FlowSpec, Grammar, Text, many, one
-from rules.flows.fields import FlowOptions, Identifier, MessageText, Name, NamedEvent
+from rules.flows.fields import FlowOptions, Identifier, MessageText, Name, NamedEvent, still_due
 from rules.flows.session import SYSTEM_PROMPT
 
 TokenAction = Literal["continue", "warn", "compress", "end"]
@@ -20,9 +20,7 @@ TokenAction = Literal["continue", "warn", "compress", "end"]
 WHOLE_RUN: Final = "pipeline"
 """Stands for the node where a failure ended the whole run."""
 
-SHARES: Final[tuple[tuple[TokenAction, int], ...]] = (
-    *(("continue", 0), ("warn", 70), ("compress", 85), ("end", 95)),
-)
+SHARES: Final[Mapping[TokenAction, int]] = {"continue": 0, "warn": 70, "compress": 85, "end": 95}
 """Actions of the pipeline's token monitor, and the percentage of the limit each begins at."""
 
 
@@ -83,27 +81,21 @@ class PipelineMessage(NamedEvent, frozen=True, kw_only=True, tag="message"):
     success: bool
     message: str | None
     token_info: TokenInfo
-    end_intent: bool
-    memories: tuple[str, ...]
-    errors: tuple[NodeFailure, ...]
+    end_intent: bool = False
+    memories: tuple[str, ...] = ()
+    errors: tuple[NodeFailure, ...] = ()
 
 
 PipelineEvent = PipelineToken | PipelineMessage
 
 
+_GRAMMAR = Grammar((many("token"), one("message")))
+
+
 def _failure(options: PipelineOptions, code: str, last: str | None) -> tuple[Event, ...]:
-    if last == "message":
-        return ()
-    return (
-        PipelineMessage(
-            success=False,
-            message=None,
-            token_info=TokenInfo(0, options.token_limit, "continue"),
-            end_intent=False,
-            memories=(),
-            errors=(NodeFailure(WHOLE_RUN, code),),
-        ),
-    )
+    info, errors = TokenInfo(0, options.token_limit, "continue"), (NodeFailure(WHOLE_RUN, code),)
+    failed = PipelineMessage(success=False, message=None, token_info=info, errors=errors)
+    return still_due(_GRAMMAR, last, failed)
 
 
 _BLAMED: Final[Mapping[str, Blame]] = {
@@ -133,7 +125,7 @@ def performance(nodes: Mapping[str, float]) -> str:
 
 def token_action(used: int, limit: int) -> TokenAction:
     """Return what follows from a number of tokens, by the last share of the limit it reaches."""
-    reached = [action for action, percent in SHARES if 100 * used >= percent * limit]
+    reached = [action for action, percent in SHARES.items() if 100 * used >= percent * limit]
     return reached[-1]
 
 
@@ -154,7 +146,7 @@ PIPELINE = FlowSpec(
     requests={"/api/chat": PipelineRequest},
     options=PipelineOptions,
     events=PipelineEvent,
-    grammar=Grammar((many("token"), one("message"))),
+    grammar=_GRAMMAR,
     texts={"token": {"content": Text()}, "message": {"message": Text(growth="total")}},
     pieces=frozenset({"token"}),
     failure=_failure,
