@@ -90,7 +90,7 @@ async def initialize(state: ChatState, runtime: Runtime[Context]) -> dict[str, A
     if token is None:
         raise Refused(409, "message_locked", "this message is being answered already")
     started_at = await read_clock()
-    turn = await (_find(body) if body.content is None else _store(body, started_at))
+    turn = await (_find(body) if body.content is None else _store(body, body.content, started_at))
     send(runtime, wire.ChatAccept())
     send(runtime, wire.ChatStartReply())
     earlier = await conversations.history("chat", turn.chat_id, CHAT_HISTORY + 1)
@@ -116,17 +116,10 @@ async def _find(body: wire.ChatRequest) -> Turn:
     return turn
 
 
-async def _store(body: wire.ChatRequest, at: str) -> Turn:
-    turn = Turn(
-        id=body.message_id,
-        flow="chat",
-        chat_id=body.chat_id or "",
-        role="user",
-        content=body.content or "",
-        name=body.user_name,
-        user_id=body.user_id,
-        at=at,
-    )
+async def _store(body: wire.ChatRequest, content: str, at: str) -> Turn:
+    user = {"name": body.user_name, "user_id": body.user_id}
+    where: dict[str, Any] = {"flow": "chat", "chat_id": body.chat_id or "", **user}
+    turn = Turn(id=body.message_id, role="user", content=content, at=at, **where)
     try:
         await conversations.add(turn)
     except TurnDiffers as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -22,7 +22,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import interrupt
 from typing_extensions import TypedDict
 
-from cutover import EffectFailed, Request, wrap_graph
+from cutover import EffectFailed, wrap_graph
 from effects import conversations, pauses
 from effects.conversations import Turn
 from effects.memory import Memory, memories, namespace
@@ -31,15 +31,14 @@ from graph_impl.flow import (
     Context,
     CurrentStore,
     answer,
-    event_reader,
     langchain_tools,
     options_of,
     prompt,
     replacing,
     run_round,
     send,
+    stack_of,
     store_of,
-    streamed,
 )
 from graph_impl.model import CALLS, ask, calls_to_run, chat_model, find_model
 from rules import extraction, forms, intents, prompts
@@ -367,11 +366,5 @@ GRAPH = builder.compile(store=CurrentStore())
 
 _taped = wrap_graph(GRAPH, answer=lambda question: answer(question["hitl_id"]))
 _taped = _taped.with_config(recursion_limit=MOST_STEPS)
-_events = event_reader(wire.CompanionEvent, wire.CompanionText)
-
-
-def stack(
-    request: Request[wire.CompanionRequest, wire.CompanionOptions],
-) -> AsyncIterator[wire.CompanionEvent]:
-    """Run the graph for a request: text is the model's, all other events are the nodes'."""
-    return streamed(_taped, request, _events)
+stack = stack_of(_taped, wire.CompanionEvent, wire.CompanionText)
+"""Runs the graph for a request: text is the model's, all other events are the nodes'."""

@@ -181,12 +181,16 @@ def send(runtime: Runtime[Context], event: msgspec.Struct) -> None:
     runtime.stream_writer(msgspec.to_builtins(event))
 
 
-def event_reader(
-    events: Any, text: Callable[[str], Any] | None = None
-) -> Callable[[Any], Iterable[Any]]:
-    """Return what makes a flow's `events`, a union, of what its graph streams.
+def stack_of(
+    graph: TapedGraph,
+    events: Any,
+    text: Callable[[str], Any] | None = None,
+    config: Callable[[Any], Awaitable[RunnableConfig]] | None = None,
+) -> Callable[[Request[Any, Any]], AsyncGenerator[Any, None]]:
+    """Return a stack that runs a graph and yields a flow's `events`, a union.
 
-    `text` makes the event of a piece of the model's text; all else was sent as an event.
+    `text` makes the event of a piece of the model's text; all else was sent as an event. `config`
+    makes what LangGraph runs a request with.
     """
 
     def read(part: Any) -> Iterable[Any]:
@@ -196,7 +200,7 @@ def event_reader(
             return []
         return [text(str(part.content))]
 
-    return read
+    return lambda request: streamed(graph, request, read, config)
 
 
 async def answer(question_id: str) -> Any:
@@ -212,8 +216,7 @@ async def streamed(
 ) -> AsyncGenerator[Event, None]:
     """Run a graph for a request, and yield the events of what it streams.
 
-    `events` takes a message, what a node writes, or the value of an interrupt; `config` makes what
-    LangGraph runs it with.
+    `events` takes a message, what a node writes, or the value of an interrupt.
     """
     stream = graph.astream(
         msgspec.to_builtins(request.body),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import interrupt
 from typing_extensions import TypedDict
 
-from cutover import Request, StackFailed, wrap_graph
+from cutover import StackFailed, wrap_graph
 from effects import conversations, pauses
 from effects.conversations import Turn
 from effects.workers import Progress, Result, audit
@@ -22,12 +22,11 @@ from effects.world import current, new_id, read_clock
 from graph_impl.flow import (
     Context,
     answer,
-    event_reader,
     options_of,
     prompt,
     replacing,
     send,
-    streamed,
+    stack_of,
 )
 from graph_impl.model import ask, chat_model, find_model
 from rules import intents, risk
@@ -284,9 +283,5 @@ GRAPH = builder.compile()
 
 
 _taped = wrap_graph(GRAPH, answer=lambda question: answer(question["approval_id"]))
-_events = event_reader(wire.OpsEvent)
-
-
-def stack(request: Request[wire.OpsRequest, wire.OpsOptions]) -> AsyncIterator[wire.OpsEvent]:
-    """Run the graph for a request: what its nodes send, and interrupts, are events as JSON."""
-    return streamed(_taped, request, _events)
+stack = stack_of(_taped, wire.OpsEvent)
+"""Runs the graph for a request: what its nodes send, and interrupts, are events as JSON."""

@@ -28,13 +28,12 @@ from effects.world import new_id, read_clock
 from graph_impl.flow import (
     Context,
     CurrentStore,
-    event_reader,
     message_of,
     options_of,
     prompt,
     send,
+    stack_of,
     store_of,
-    streamed,
 )
 from graph_impl.model import ask, chat_model, find_model
 from rules import extraction, intents, prompts
@@ -233,15 +232,14 @@ GRAPH = builder.compile(store=CurrentStore())
 
 
 _taped = wrap_graph(GRAPH)
-_events = event_reader(wire.PipelineEvent, wire.PipelineToken)
+_run = stack_of(_taped, wire.PipelineEvent, wire.PipelineToken)
 
 
 async def stack(
     request: Request[wire.PipelineRequest, wire.PipelineOptions],
 ) -> AsyncIterator[wire.PipelineEvent]:
     """Run the graph for a request, and return the flow's events of what it streams."""
-    stream = streamed(_taped, request, _events)
-    async with aclosing(stream) as events:
+    async with aclosing(_run(request)) as events:
         async for event in events:
             yield event
     if (run := current_run()) is not None:

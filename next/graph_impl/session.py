@@ -7,7 +7,6 @@ store has them: each turn begins by replacing what the saver remembers with the 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any, Literal
 
@@ -34,7 +33,6 @@ from effects.world import current, new_id, read_clock
 from graph_impl.flow import (
     Context,
     CurrentStore,
-    event_reader,
     langchain_tools,
     message_of,
     options_of,
@@ -42,8 +40,8 @@ from graph_impl.flow import (
     replacing,
     run_round,
     send,
+    stack_of,
     store_of,
-    streamed,
 )
 from graph_impl.model import CALLS, ask, calls_to_run, chat_model, find_model, usage
 from rules import extraction
@@ -250,11 +248,7 @@ GRAPH = builder.compile(store=CurrentStore())
 
 
 _taped = wrap_graph(GRAPH, saver=lambda: current().threads)
-_events = event_reader(wire.SessionEvent, lambda piece: wire.SessionText({"content": piece}))
-
-
-def stack(
-    request: Request[wire.SessionRequest, wire.SessionOptions],
-) -> AsyncIterator[wire.SessionEvent]:
-    """Run the graph for a request, and return the flow's events of what it streams."""
-    return streamed(_taped, request, _events, config=_thread)
+stack = stack_of(
+    _taped, wire.SessionEvent, lambda piece: wire.SessionText({"content": piece}), _thread
+)
+"""Runs the graph for a request, on the session's thread."""

@@ -123,16 +123,8 @@ async def _message(body: wire.ChatRequest, now: str) -> Turn:
         if found.role != "user":
             raise Refused(409, "message_conflict", "this message_id belongs to a reply")
         return found
-    turn = Turn(
-        id=body.message_id,
-        flow="chat",
-        chat_id=body.chat_id or "",
-        role="user",
-        content=body.content,
-        name=body.user_name,
-        user_id=body.user_id,
-        at=now,
-    )
+    user = body.user_name, body.user_id
+    turn = Turn(body.message_id, "chat", body.chat_id or "", "user", body.content, *user, now)
     try:
         await conversations.add(turn)
     except TurnDiffers as error:

@@ -187,17 +187,9 @@ async def stream(
     given = {name: value for name, value in parameters.items() if value is not None}
     if tools:
         given |= {"tools": tools, "tool_choice": "none" if last else "auto"}
-    chunks = (
-        await current()
-        .models.openai(entry)
-        .chat.completions.create(  # type: ignore[call-overload]
-            model=entry.name,
-            messages=list(messages),
-            stream=True,
-            stream_options={"include_usage": True},
-            **given,
-        )
-    )
+    given |= {"model": entry.name, "messages": list(messages)}
+    given |= {"stream": True, "stream_options": {"include_usage": True}}
+    chunks: Any = await current().models.openai(entry).chat.completions.create(**given)
     counted: Any = None
     try:
         async with chunks:
@@ -233,12 +225,8 @@ class ToolResult:
 
     def message(self) -> Message:
         """Return the message that tells the model."""
-        return {
-            "role": "tool",
-            "tool_call_id": self.call.id,
-            "name": self.call.name,
-            "content": self.content,
-        }
+        call = {"tool_call_id": self.call.id, "name": self.call.name}
+        return {"role": "tool", **call, "content": self.content}
 
 
 async def run_tools(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Final, Literal
 
@@ -75,19 +75,12 @@ def read_json(answer: str) -> Any:
 
     None where there is none.
     """
-    for candidate in _candidates(answer):
+    fenced = [found[1] for found in _FENCE.finditer(answer)]
+    within = [answer[answer.find(one) : answer.rfind(other) + 1] for one, other in ("{}", "[]")]
+    for candidate in (answer, *fenced, *within):
         with suppress(msgspec.DecodeError, UnicodeError, RecursionError):
             return msgspec.json.decode(candidate)
     return None
-
-
-def _candidates(answer: str) -> Iterator[str]:
-    yield answer
-    yield from (fenced[1] for fenced in _FENCE.finditer(answer))
-    for opening, closing in ("{}", "[]"):
-        start, end = answer.find(opening), answer.rfind(closing)
-        if 0 <= start < end:
-            yield answer[start : end + 1]
 
 
 def read_facts(answer: str, least_confidence: float) -> tuple[Fact, ...]:
@@ -142,14 +135,11 @@ def has_text(reading: str, overrides: Mapping[str, str]) -> bool:
 
 def memory_form(facts: Sequence[Fact], overrides: Mapping[str, str]) -> Form:
     """Return the companion's form that asks which facts to remember, a text field for each."""
-    labels = (
-        text("companion", overrides, "confirm_label", number=n, confidence=f"{one.confidence:.2f}")
-        for n, one in enumerate(facts, 1)
-    )
-    fields = (
-        FormField(f"memory_{n}", label, value=one.text)
-        for n, (label, one) in enumerate(zip(labels, facts, strict=True), 1)
-    )
+    fields = []
+    for number, fact in enumerate(facts, 1):
+        values = {"number": number, "confidence": f"{fact.confidence:.2f}"}
+        label = text("companion", overrides, "confirm_label", **values)
+        fields.append(FormField(f"memory_{number}", label, value=fact.text))
     return Form(text("companion", overrides, "confirm_title"), tuple(fields))
 
 
