@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any, Literal
 
 import httpx2
@@ -100,31 +101,7 @@ async def forecast(place: Place, days: int = 1, unit: Literal["C", "F"] = "C") -
     return f"{place} {days} {unit}"
 
 
-FORECAST: dict[str, Any] = {
-    "type": "function",
-    "function": {
-        "name": "forecast",
-        "description": "Forecast the weather.",
-        "parameters": {
-            "type": "object",
-            "additionalProperties": False,
-            "required": ["place"],
-            "properties": {
-                "place": {
-                    "type": "object",
-                    "description": "Where.",
-                    "required": ["city"],
-                    "properties": {
-                        "city": {"type": "string", "description": "Its English name."},
-                        "country": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-                    },
-                },
-                "days": {"type": "integer", "default": 1},
-                "unit": {"type": "string", "enum": ["C", "F"], "default": "C"},
-            },
-        },
-    },
-}
+FORECAST: dict[str, Any] = json.loads(Path(__file__).with_name("forecast.json").read_bytes())
 INPUT: Any = forecast.get_input_schema()
 # As pydantic writes the same, with a reference.
 GENERATED: dict[str, Any] = {
@@ -281,9 +258,7 @@ async def test_a_generated_schema_with_references_is_the_one_written_by_hand(wir
     """LangChain resolves references, pydantic writes them."""
     for definition in (FORECAST, GENERATED):
         await sdk(wire).chat.completions.create(
-            model="gpt-4.1",
-            messages=[{"role": "user", "content": "hi"}],
-            tools=[definition],
+            model="gpt-4.1", messages=[{"role": "user", "content": "hi"}], tools=[definition]
         )
     await langchain(wire).bind_tools([forecast], tool_choice="auto").ainvoke([HI])
     assert len({one.canonical for one in wire.requests}) == 1
@@ -310,11 +285,7 @@ async def by_model(wire: Wire) -> None:
 
 async def by_schema(wire: Wire) -> None:
     """Ask by a schema written as JSON."""
-    schema: Any = {
-        "name": "Trip",
-        "description": "A trip.",
-        "schema": Trip.model_json_schema(),
-    }
+    schema: Any = {"name": "Trip", "description": "A trip.", "schema": Trip.model_json_schema()}
     await sdk(wire).chat.completions.create(
         model="gpt-4.1",
         messages=[{"role": "user", "content": "hi"}],

@@ -71,10 +71,7 @@ def test_what_sdks_drop_does_not_count() -> None:
         {**ASSISTANT, "content": "hi", "reasoning_content": "hm", "reasoning": ""},
         {"role": "tool", "tool_call_id": "1", "content": "x", "name": "f"},
     ]
-    bare = [
-        {**ASSISTANT, "content": "hi"},
-        {"role": "tool", "tool_call_id": "1", "content": "x"},
-    ]
+    bare = [{**ASSISTANT, "content": "hi"}, {"role": "tool", "tool_call_id": "1", "content": "x"}]
     assert asked(*messages).canonical == asked(*bare).canonical
     assert asked({**USER, "name": "Ada"}).key != asked(USER).key
 
@@ -222,12 +219,7 @@ FIELDS = [
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
     lambda inner: (
-        st.lists(inner, max_size=2)
-        | st.dictionaries(
-            st.sampled_from(FIELDS),
-            inner,
-            max_size=3,
-        )
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=3)
     ),
     max_leaves=8,
 )
@@ -246,24 +238,8 @@ def test_no_shape_of_a_chat_completion_raises(body: dict[str, Any]) -> None:
 
 # --- Dates, times and uuids
 
-UUID = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
-OTHER_UUID = UUID.replace("1b4e", "2c5f")
-FOLDED = [
-    ("today is 2026-11-28", "today is 2026-11-29"),
-    ("它是2026-11-28。", "它是2027-01-01。"),
-    ("Today:\n2026-11-28\n", "Today:\n2026-12-31\n"),
-    ("at 10:30", "at 23:59"),
-    ("at 10:30:01.5, yes", "at 10:30:02.25, yes"),
-    ("2026-11-28T10:30:00Z", "2026-11-28T10:30:01.123456+02:00"),
-    ("2026-11-28 10:30:00", "2026-11-28 10:30:01"),
-    (f"id {UUID}", f"id {OTHER_UUID}"),
-    (f"{UUID} is {UUID}", f"{OTHER_UUID} is {OTHER_UUID}"),
-    ("2026-11-27 to 2026-11-28", "2025-11-27 to 2025-11-28"),
-    ("(2026-11-28, 10:30:00)", "(2026-11-29, 10:31:00)"),
-]
 
-
-@pytest.mark.parametrize(("one", "other"), FOLDED)
+@pytest.mark.parametrize(("one", "other"), BODIES["folded"])
 def test_moments_and_uuids_are_folded_in_keys_alone(one: str, other: str) -> None:
     """The key is the same; the canonical forms differ."""
     first, second = asked(said(one)), asked(said(other))
@@ -271,22 +247,7 @@ def test_moments_and_uuids_are_folded_in_keys_alone(one: str, other: str) -> Non
     assert first.canonical != second.canonical
 
 
-NOT_FOLDED = [
-    ("2026-13-28", "2026-13-29"),
-    ("12026-11-28", "12026-11-29"),
-    ("2026-11-281", "2026-11-282"),
-    ("v10:30.1", "v10:31.1"),
-    ("16:9", "16:8"),
-    ("25:30", "25:31"),
-    ("1234567", "1234568"),
-    ("10.12.2026", "11.12.2026"),
-    (f"x{UUID}", f"x{OTHER_UUID}"),
-    ("2026-11-28 and 2026-11-28", "2026-11-28 and 2026-11-29"),
-    ("2026-11-28", "10:30"),
-]
-
-
-@pytest.mark.parametrize(("one", "other"), NOT_FOLDED)
+@pytest.mark.parametrize(("one", "other"), BODIES["not_folded"])
 def test_other_numbers_are_not_folded(one: str, other: str) -> None:
     """Nor are two values taken for one that stands twice, or a date for a time."""
     assert asked(said(one)).key != asked(said(other)).key

@@ -1,5 +1,6 @@
 """Texts, lexicons, thresholds and tables that both stacks read."""
 
+import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
 from string import Formatter
@@ -14,6 +15,8 @@ from rules import extraction, forms, intents, models, prompts, risk
 from rules.flows import pipeline
 from rules.forms import Form, FormField, FormValue, HumanAnswer
 from rules.risk import Instruction
+
+ROWS = tomllib.loads(Path(__file__).with_name("rows.toml").read_text("utf-8"))
 
 
 def test_texts_are_filled_in_and_overridden() -> None:
@@ -53,19 +56,7 @@ def test_prompt_parameters_are_as_documented() -> None:
     assert prompts.speakers({}, "Bo", ("Li", "女儿")) == "\n\n你是Li，用户的女儿。\n\n用户名叫Bo。"
 
 
-@pytest.mark.parametrize(
-    ("message", "primary", "intensity"),
-    [
-        ("我今天非常开心！", "joy", 0.9),
-        ("我不开心", "sadness", 0.3),
-        ("有点难过", "sadness", 0.3),
-        ("I'm so worried", "fear", 0.8),
-        ("I am not angry", "neutral", 0.0),
-        ("没想到你来了", "surprise", 0.55),
-        ("请算一下 6*7", "neutral", 0.0),
-        ("madrid is a city", "neutral", 0.0),
-    ],
-)
+@pytest.mark.parametrize(("message", "primary", "intensity"), ROWS["emotions"])
 def test_emotion_is_read_from_words(message: str, primary: str, intensity: float) -> None:
     """Words, what strengthens and what denies them decide."""
     found = intents.emotion_of(message)
@@ -83,85 +74,31 @@ def test_any_message_is_read(message: str) -> None:
     intents.preprocess(message, ["a"])
 
 
-@pytest.mark.parametrize(
-    ("message", "intent"),
-    [
-        ("记住我对花生过敏", "remember"),
-        ("帮我查一下天气", "request"),
-        ("Why?", "question"),
-        ("陪我说说话", "comfort"),
-        ("谢谢你", "thanks"),
-        ("晚安", "farewell"),
-        ("hi there", "greeting"),
-        ("this is it", "chat"),
-    ],
-)
+@pytest.mark.parametrize(("message", "intent"), ROWS["intents"])
 def test_intent_is_the_first_that_fits(message: str, intent: str) -> None:
     """An intent is known by whole words."""
     assert intents.intent_of(message) == intent
 
 
-@pytest.mark.parametrize(
-    ("message", "ends"),
-    [
-        ("再见", True),
-        ("好的，那再见啦！", True),
-        ("Thanks, bye!", True),
-        ("good night 🌙", False),
-        ("他说再见的时候哭了", False),
-        ("how do I say goodbye to her", False),
-        ("", False),
-    ],
-)
+@pytest.mark.parametrize(("message", "ends"), ROWS["goodbyes"])
 def test_wish_to_end_is_a_goodbye_alone(message: str, ends: bool) -> None:
     """A goodbye ends a conversation where it is the whole last clause."""
     assert intents.wishes_to_end(message) is ends
 
 
-@pytest.mark.parametrize(
-    ("answer", "needed"),
-    [
-        ("需要检索", True),
-        (" “需要检索”。", True),
-        ("不需要检索", False),
-        ("需要检索？不需要", False),
-        ("不确定", False),
-        ("", False),
-    ],
-)
+@pytest.mark.parametrize(("answer", "needed"), ROWS["checks"])
 def test_memory_check_is_read_as_documented(answer: str, needed: bool) -> None:
     """Memories are retrieved for 需要检索 without 不需要."""
     assert intents.needs_memory(answer) is needed
 
 
-@pytest.mark.parametrize(
-    ("message", "text", "instruction"),
-    [
-        ("检查磁盘", "检查磁盘", Instruction("system", "disk")),
-        ("show memory usage please", None, Instruction("system", "memory")),
-        ("列出所有容器", None, Instruction("container", "list")),
-        ("重启第一个", "重启web", Instruction("container", "restart", {"name": "web"})),
-        (
-            "restart the last one",
-            "restart db",
-            Instruction(*("container", "restart", {"name": "db"})),
-        ),
-        ("查看web的日志", None, Instruction("container", "logs", {"name": "web"})),
-        ("check a.b:80", None, Instruction("network", "reach", {"host": "a.b", "port": 80})),
-        ("部署", None, Instruction("deploy", "run")),
-        ("重启第三个", "重启第三个", None),
-        ("restart it", None, None),
-        ("restart the container", None, None),
-        ("磁盘为什么满了", None, None),
-        ("第二个月的账单", "第二个月的账单", None),
-    ],
-)
+@pytest.mark.parametrize(("message", "text", "instruction"), ROWS["requests"])
 def test_preprocess_is_certain_of_whole_requests(
-    message: str, text: str | None, instruction: Instruction | None
+    message: str, text: str, instruction: dict[str, Any]
 ) -> None:
     """References name items of the last result; anything unclear is left to the model."""
     found = intents.preprocess(message, ["web", "db"])
-    assert found.instruction == instruction
+    assert found.instruction == (Instruction(**instruction) if instruction else None)
     assert found.text == (text or message)
 
 
@@ -173,22 +110,7 @@ def test_items_are_named_in_order() -> None:
     assert intents.items_of(None) == ()
 
 
-@pytest.mark.parametrize(
-    ("worker", "action", "args", "level"),
-    [
-        ("system", "disk", {}, "low"),
-        ("system", "delete_temporary", {"pattern": "*.log"}, "high"),
-        ("system", "delete_temporary", {"pattern": "*"}, "critical"),
-        ("system", "delete_temporary", {}, "critical"),
-        ("network", "reach", {"host": "example.com", "port": 443}, "low"),
-        ("network", "reach", {"host": "169.254.169.254", "port": 80}, "high"),
-        ("container", "logs", {"name": "web"}, "medium"),
-        ("container", "restart", {"name": "web"}, "high"),
-        ("container", "restart", {"name": "Postgres-1"}, "critical"),
-        ("deploy", "run", {}, "high"),
-        ("deploy", "format", {}, "critical"),
-    ],
-)
+@pytest.mark.parametrize(("worker", "action", "args", "level"), ROWS["risks"])
 def test_risk_is_decided_by_worker_action_and_arguments(
     worker: str, action: str, args: dict[str, Any], level: str
 ) -> None:
@@ -279,7 +201,7 @@ def test_changes_are_bounded() -> None:
     )
     changes = extraction.read_changes(answer, 3)
     assert [(one.op, one.text) for one in changes] == [
-        *(("update", "a"), ("add", "b"), ("add", "c"), ("delete", None)),
+        *(("update", "a"), ("add", "b"), ("add", "c"), ("delete", None))
     ]
     assert [extraction.known_index(one) for one in (changes[0], changes[3])] == [0, 1]
     assert extraction.known_lines(["x"]) == ["[m1] x"]
@@ -307,22 +229,7 @@ FIELDS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("data", "problems"),
-    [
-        ({"text": "x"}, {}),
-        ({"text": "x", "number": 0, "yes": False, "one": "b", "some": ["a", "b"]}, {}),
-        ({}, {"text": "required"}),
-        ({"text": "  "}, {"text": "required"}),
-        ({"text": 5}, {"text": "type"}),
-        ({"text": "x", "number": True}, {"number": "type"}),
-        ({"text": "x", "number": float("inf")}, {"number": "type"}),
-        ({"text": "x", "number": 1 << 63}, {"number": "type"}),
-        ({"text": "x", "one": "c"}, {"one": "option"}),
-        ({"text": "x", "some": ["a", "c"]}, {"some": "option"}),
-        ({"text": "x", "other": 1}, {"other": "unknown_field"}),
-    ],
-)
+@pytest.mark.parametrize(("data", "problems"), ROWS["answers"])
 def test_answers_are_checked_against_their_form(
     data: dict[str, FormValue], problems: dict[str, str]
 ) -> None:
