@@ -171,8 +171,7 @@ def test_what_a_client_was_served(outcome: Outcome, end: str, code: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("outcome", "code"),
-    [(Failed("grammar"), "grammar"), (Refusal(400, "late"), "refused_late")],
+    ("outcome", "code"), [(Failed("grammar"), "grammar"), (Refusal(400, "late"), "refused_late")]
 )
 def test_a_takeover_names_the_stack_that_failed(outcome: Outcome, code: str) -> None:
     """And why; what its client had is the whole stream."""

@@ -72,11 +72,7 @@ async def fleet(folder: Path) -> AsyncIterator[Fleet]:
         reachable("Redis", ok=False)
     model = Model()
     with postgresql() as database:
-        async with (
-            provider(model, 60) as sim,
-            Relay(REDIS) as redis,
-            client() as session,
-        ):
+        async with provider(model, 60) as sim, Relay(REDIS) as redis, client() as session:
             tables = {
                 "stores": {"database": database, "redis": f"redis://127.0.0.1:{redis.port}/0"},
                 "tools": ["tests.support.breaking:note"],

@@ -139,9 +139,7 @@ def chat_ending(heard: Heard, number: int) -> str:
     return "whole"
 
 
-async def test_a_stream_is_whole_or_honestly_failed_whatever_its_stack_does(
-    tmp_path: Path,
-) -> None:
+async def test_a_stream_is_whole_or_honestly_failed_whatever_its_stack_does(tmp_path: Path) -> None:
     """3 000 requests, 100 at once: no model asked twice, nothing written twice."""
     model, notes = Model(), tmp_path / "notes"
 

@@ -252,8 +252,5 @@ async def test_a_run_that_plays_writes_no_memory(world: World, clock: MovableClo
 @pytest.mark.sockets
 async def test_an_embedder_asks_the_models_provider() -> None:
     """Answers are put in the order of the texts."""
-    async with (
-        provider() as (url, _),
-        Models([ModelEntry("e", base_url=url, key="k")]) as models,
-    ):
+    async with provider() as (url, _), Models([ModelEntry("e", base_url=url, key="k")]) as models:
         assert await Embedder(models, "e", 2)(["a", "bcd"]) == [[1.0, 1.0], [3.0, 1.0]]

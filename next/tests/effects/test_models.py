@@ -42,10 +42,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     ],
 )
 def test_an_entry_resolves_to_name_address_and_key(
-    entry: ModelEntry,
-    model_id: str,
-    wanted: tuple[str, str, str],
-    environment: pytest.MonkeyPatch,
+    entry: ModelEntry, model_id: str, wanted: tuple[str, str, str], environment: pytest.MonkeyPatch
 ) -> None:
     """What an entry leaves out comes from the environment."""
     environment.setenv("OTHER_KEY", "sk-other")

@@ -396,8 +396,7 @@ async def await_end(reports: AsyncIterator[Report]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("code", "end"),
-    [*product((WAITING, STUBBORN), (leave, cancel, await_end)), (CHILD, leave)],
+    ("code", "end"), [*product((WAITING, STUBBORN), (leave, cancel, await_end)), (CHILD, leave)]
 )
 async def test_a_deployment_ends_with_all_it_has_started(
     code: str, end: Callable[[AsyncIterator[Report]], Any], monkeypatch: pytest.MonkeyPatch

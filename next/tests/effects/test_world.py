@@ -15,14 +15,7 @@ from cutover import Exchange
 from effects.database import Database
 from effects.workers import audit
 from effects.workers.audit import AuditEntry
-from effects.world import (
-    EffectSettings,
-    WorldClosed,
-    current,
-    new_id,
-    open_world,
-    read_clock,
-)
+from effects.world import EffectSettings, WorldClosed, current, new_id, open_world, read_clock
 from tests.effects.conftest import MovableClock, taped
 
 MEMORY = "sqlite+aiosqlite://"

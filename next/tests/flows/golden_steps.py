@@ -201,10 +201,7 @@ COMPANION = [
     ),
     picture(
         "a picture with nothing to remember",
-        (
-            f"text {json.dumps(READ + chr(10) * 2 + '没有找到值得记住的内容。')}",
-            "done completed",
-        ),
+        (f"text {json.dumps(READ + chr(10) * 2 + '没有找到值得记住的内容。')}", "done completed"),
         answer(READ),
         answer('{"memories": []}'),
     ),
@@ -233,9 +230,7 @@ COMPANION = [
         decide={"action": "approve", "data": {"memory_1": READ}},
     ),
     companion(
-        "the provider fails",
-        (HAPPY, "error model_bad_request", "done failed"),
-        Answer(status=400),
+        "the provider fails", (HAPPY, "error model_bad_request", "done failed"), Answer(status=400)
     ),
     companion(
         "the provider breaks off",

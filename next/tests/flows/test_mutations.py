@@ -47,11 +47,7 @@ RUNNING = """\
                     yield event
 """
 MUTATIONS: dict[str, tuple[str, str, Callable[[Any], None]]] = {
-    "a word more in the prompt": (
-        "chat",
-        "legacy",
-        returns(LEGACY_CHAT, "render", _louder),
-    ),
+    "a word more in the prompt": ("chat", "legacy", returns(LEGACY_CHAT, "render", _louder)),
     "no history": ("chat", "graph", returns(GRAPH_CHAT, "window", lambda _: ())),
     "a warmer model": ("chat", "graph", gets(GRAPH_CHAT, "chat_model", temperature=0.8)),
     "tools in another order": (
@@ -126,10 +122,7 @@ MUTATIONS: dict[str, tuple[str, str, Callable[[Any], None]]] = {
         *("session", "legacy"),
         edited("session", f"{CREATED}{THINKING}", f"{THINKING}{CREATED}"),
     ),
-    "no word of a tool that runs": (
-        *("chat", "legacy"),
-        edited("chat", RUNNING, ""),
-    ),
+    "no word of a tool that runs": (*("chat", "legacy"), edited("chat", RUNNING, "")),
     "a risk that is judged otherwise": (
         *("ops", "legacy"),
         edited("ops", "risk.risk_of(decision)", '"low"'),

@@ -287,10 +287,7 @@ async def test_a_stored_tape_that_does_not_fit_ends_the_stream(
         changed = encode(replace(tape, entries=kept))
         await connection.execute(update(PauseRow).where(this).values(tape=changed))
     told = await decide(stage, question, name)
-    assert told.events == [
-        ("error", {"code": "resume_mismatch"}),
-        ("done", {"status": "failed"}),
-    ]
+    assert told.events == [("error", {"code": "resume_mismatch"}), ("done", {"status": "failed"})]
     assert len(left(files)) == 3
     async with engine.begin() as connection:
         await connection.execute(update(PauseRow).where(this).values(tape=b"torn"))

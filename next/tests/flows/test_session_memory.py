@@ -136,11 +136,7 @@ CHANGES: Mapping[str, tuple[tuple[str, ...], list[dict[str, Any]], list[tuple[st
     "twice the same": ((), [add("a"), add(" a ")], [("a", "other", "s")]),
     "what is known": (("a",), [add("a")], [("a", "other", "old")]),
     "too unsure": ((), [add("a", confidence=0.2)], []),
-    "an update": (
-        ("a",),
-        [{"op": "update", "id": "m1", "text": "a, b"}],
-        [("a, b", "other", "s")],
-    ),
+    "an update": (("a",), [{"op": "update", "id": "m1", "text": "a, b"}], [("a, b", "other", "s")]),
     "an update of another kind": (
         ("a",),
         [{"op": "update", "id": "[m1]", "text": "b", "type": "plan"}],

@@ -358,10 +358,7 @@ def slower(stack: Stack, seconds: float) -> Stack:
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("count", "seconds", "verdict", "reason"),
-    [
-        (1_200, 0.0, "promote", "within its margin: end P95"),
-        (300, 0.1, "hold", "worse: end P95"),
-    ],
+    [(1_200, 0.0, "promote", "within its margin: end P95"), (300, 0.1, "hold", "worse: end P95")],
 )
 def test_served_traffic_is_promoted_unless_graph_is_slower(
     monkeypatch: pytest.MonkeyPatch, count: int, seconds: float, verdict: str, reason: str

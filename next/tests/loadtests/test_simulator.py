@@ -395,10 +395,7 @@ async def test_a_raw_answer_goes_out_byte_for_byte(
         (Answer(pieces=ABC, usage="none"), ["stop", "[DONE]"]),
         (Answer(pieces=ABC, done=False), ["stop", "usage"]),
         (Answer(pieces=ABC, finish=None, usage="none"), ["[DONE]"]),
-        (
-            Answer(pieces=ABC, finish="content_filter", usage="none", done=False),
-            ["content_filter"],
-        ),
+        (Answer(pieces=ABC, finish="content_filter", usage="none", done=False), ["content_filter"]),
     ],
 )
 async def test_the_end_of_a_stream_is_as_scripted(

@@ -148,17 +148,10 @@ async def test_a_successor_whose_client_leaves_makes_no_write_again(stage: Stage
 
 @pytest.mark.parametrize(
     ("seconds", "lasts", "lines"),
-    [
-        (30.0, 30.0, []),
-        (90.0, 60.0, ["stack=legacy not done 60 s after its end"]),
-    ],
+    [(30.0, 30.0, []), (90.0, 60.0, ["stack=legacy not done 60 s after its end"])],
 )
 async def test_a_stack_may_go_on_for_a_minute_behind_its_terminal_event(
-    stage: Stage,
-    caplog: pytest.LogCaptureFixture,
-    seconds: float,
-    lasts: float,
-    lines: list[str],
+    stage: Stage, caplog: pytest.LogCaptureFixture, seconds: float, lasts: float, lines: list[str]
 ) -> None:
     """It owes no event any longer, so it is not stalled; one that takes longer is ended."""
     loop, done = asyncio.get_running_loop(), []

@@ -114,8 +114,7 @@ def there(stack: Stack = word) -> Candidate:
 
 
 @pytest.mark.parametrize(
-    ("stack", "state"),
-    [(word, "equal"), (other_word, "different"), (hangs, "failed")],
+    ("stack", "state"), [(word, "equal"), (other_word, "different"), (hangs, "failed")]
 )
 async def test_a_shadow_that_ran_is_equal_different_or_failed(stack: Stack, state: str) -> None:
     """What takes longer than it may is no difference."""

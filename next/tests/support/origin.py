@@ -99,11 +99,7 @@ class Origin:
         return asked
 
     async def _answer(
-        self,
-        asked: Asked,
-        reply: Reply,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        self, asked: Asked, reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         if reply.before == "reset":
             writer.transport.abort()

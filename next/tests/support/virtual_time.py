@@ -92,10 +92,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._jumping.thread_ended()
 
     def run_in_executor(
-        self,
-        executor: Executor | None,
-        func: Callable[[*Args], Result],
-        *args: *Args,
+        self, executor: Executor | None, func: Callable[[*Args], Result], *args: *Args
     ) -> asyncio.Future[Result]:
         """Run `func` in a thread and hold the clock until it has ended."""
         future = super().run_in_executor(executor, func, *args)

@@ -72,12 +72,7 @@ async def test_spellings_of_one_call_are_one_call(
 
 @pytest.mark.parametrize(
     ("args", "named"),
-    [
-        (("tea", 101), {}),
-        (("tea", 100, "more"), {}),
-        (("tea",), {"extra": 1}),
-        (("coffee",), {}),
-    ],
+    [(("tea", 101), {}), (("tea", 100, "more"), {}), (("tea",), {"extra": 1}), (("coffee",), {})],
 )
 async def test_other_arguments_are_another_call(
     args: tuple[Any, ...], named: dict[str, Any]

@@ -267,9 +267,7 @@ async def _unknown() -> "Nowhere":  # type: ignore[name-defined] # noqa: F821 - 
     return {"a": 1}
 
 
-async def test_an_annotation_that_cannot_be_read_is_said(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_an_annotation_that_cannot_be_read_is_said(caplog: pytest.LogCaptureFixture) -> None:
     """A name only the type checker sees: plain JSON, for everyone."""
     assert await both(_unknown) == ({"a": 1}, {"a": 1})
     assert "r.unknown" in caplog.text

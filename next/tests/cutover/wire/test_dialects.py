@@ -56,26 +56,17 @@ REFUSED = {
         OWN.replace("channel", "chanel"),
         "events[0].texts[0].chanel: no such key; did you mean 'channel'?",
     ),
-    "a misspelt table": (
-        OWN.replace("[end]", "[ends]"),
-        "ends: no such key; did you mean 'end'?",
-    ),
+    "a misspelt table": (OWN.replace("[end]", "[ends]"), "ends: no such key; did you mean 'end'?"),
     "a key of another table": (
         OWN.replace("[end]", "[end]\npath = 'x'"),
         "end.path: no such key; known are body, failing, finish, unmarked",
     ),
-    "a key that is missing": (
-        OWN.replace('framing = "sse"', ""),
-        "framing: is missing",
-    ),
+    "a key that is missing": (OWN.replace('framing = "sse"', ""), "framing: is missing"),
     "a value that is none": (
         OWN.replace('"end"', '"ends"'),
         "events[1].says: Invalid enum value 'ends'",
     ),
-    "a value of another type": (
-        OWN.replace('"bye"', "7"),
-        "events[1].name: Expected",
-    ),
+    "a value of another type": (OWN.replace('"bye"', "7"), "events[1].name: Expected"),
     "a path that is none": (
         OWN.replace('"value"', '"value..text"'),
         "events[0].texts[0].path: is no path: a path is like",
@@ -88,10 +79,7 @@ REFUSED = {
         OWN.replace("says", 'when = { "a..b" = 1 }\nsays'),
         "events[1].when: is no path",
     ),
-    "no end": (
-        OWN.replace('says = "end"', ""),
-        'end: no event says "end"',
-    ),
+    "no end": (OWN.replace('says = "end"', ""), 'end: no event says "end"'),
     "a mark without an event": (
         OWN.replace('path = "kind"', 'path = "kind"\nmarks = ["[DONE]"]'),
         "names.marks: no event is called '[DONE]'",

@@ -8,13 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cutover.wire import (
-    BlockTooLong,
-    SseEvent,
-    SseSplitter,
-    comment,
-    events,
-)
+from cutover.wire import BlockTooLong, SseEvent, SseSplitter, comment, events
 
 BOM = b"\xef\xbb\xbf"
 

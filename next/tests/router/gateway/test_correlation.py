@@ -121,10 +121,7 @@ def test_a_provider_gets_its_own_key_and_never_the_gateways(
     ],
 )
 def test_a_refusal_says_whether_to_try_again(
-    refusal: CallRefused,
-    status: int,
-    code: str,
-    tried_again: bool,
+    refusal: CallRefused, status: int, code: str, tried_again: bool
 ) -> None:
     """Each in all three forms; what a client would do wrong by repeating says so."""
     assert (refusal.status, refusal.code) == (status, code)

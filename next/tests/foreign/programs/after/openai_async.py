@@ -14,9 +14,7 @@ client = AsyncOpenAI(http_client=httpx2.AsyncClient(transport=TapeTransport()))
 async def answer(question: str) -> AsyncIterator[str]:
     """Yield the text of an answer as it comes."""
     stream = await client.chat.completions.create(
-        model="sim-chat",
-        messages=[{"role": "user", "content": question}],
-        stream=True,
+        model="sim-chat", messages=[{"role": "user", "content": question}], stream=True
     )
     async for chunk in stream:
         if chunk.choices and chunk.choices[0].delta.content:

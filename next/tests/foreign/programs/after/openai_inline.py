@@ -14,9 +14,7 @@ client = OpenAI(http_client=httpx2.Client(transport=TapeTransport()))
 async def answer(question: str) -> AsyncIterator[str]:
     """Yield the text of an answer as it comes."""
     stream = client.chat.completions.create(
-        model="sim-chat",
-        messages=[{"role": "user", "content": question}],
-        stream=True,
+        model="sim-chat", messages=[{"role": "user", "content": question}], stream=True
     )
     for chunk in stream:
         if chunk.choices and chunk.choices[0].delta.content:

@@ -10,8 +10,7 @@ client = AsyncOpenAI()
 async def answer(question: str) -> AsyncIterator[str]:
     """Yield the text of an answer as it comes."""
     async with client.chat.completions.stream(
-        model="sim-chat",
-        messages=[{"role": "user", "content": question}],
+        model="sim-chat", messages=[{"role": "user", "content": question}]
     ) as stream:
         async for event in stream:
             if event.type == "content.delta":
