@@ -95,6 +95,8 @@ class Entry:
     task: asyncio.Task[None] | None = None
     resume: Callable[[], object] = lambda: None
     """Has a thread go on with a call of blocking code, unless a run performs it."""
+    finish: Callable[[], bool] = lambda: False
+    """Brings such a call to its end in this thread; False where a run or a thread performs it."""
     stop: Callable[[], object] = lambda: None
     """Brings no more items of a call of blocking code."""
     deadline: asyncio.TimerHandle | None = None

@@ -27,8 +27,8 @@ def call_blocking(
     """Yield the items of a call of blocking code, which performs it itself where it is due.
 
     In a thread it waits for the event loop. On the loop's own thread it cannot: what is on the tape
-    is read where it has ended; `CallFailed` is raised where it is still open, and for a write that
-    has to be stored before it is performed.
+    is read where it has ended, and brought to its end where a crash has left it; `CallFailed` is
+    raised where it is still open, and for a write that has to be stored before it is performed.
     """
     exchange = run.exchange
     if not _here(exchange):
@@ -37,7 +37,7 @@ def call_blocking(
             yield from _waited(run.read(entry), exchange)
             return
     elif (found := run.locate(call) or run.missed(call)) is not None:
-        if found.end == "open":
+        if found.end == "open" and not found.finish():
             raise CallFailed(found, _OPEN)
         yield from run.read_now(found)
         return
@@ -101,7 +101,7 @@ class _Source:
         self._items = inside(run.exchange.context(), perform)
         self._stepping = threading.Lock()
         self._draining = False
-        entry.resume, entry.stop = self.resume, self.stop
+        entry.resume, entry.finish, entry.stop = self.resume, self.finish, self.stop
 
     def step(self) -> bool:
         """Put the next item on the tape, or the end of the call; False: it has ended."""
@@ -129,10 +129,20 @@ class _Source:
 
     def resume(self) -> None:
         """Go on in a thread, unless a run does."""
-        left = self._run is None or self._run.refusing
-        if self._entry.end == "open" and left and not self._draining:
-            self._draining = True
+        if self._entry.end == "open" and self._left():
             self._exchange.loop.run_in_executor(None, self._drain)
+
+    def finish(self) -> bool:
+        """Go on in this thread to the end, unless a run or another thread does."""
+        if left := self._left():
+            self._drain()
+        return left
+
+    def _left(self) -> bool:
+        """Take what no run performs; False where it is performed."""
+        left = (self._run is None or self._run.refusing) and not self._draining
+        self._draining |= left
+        return left
 
     def leave(self, run: Run) -> None:
         """Be left by the run that performed the call."""

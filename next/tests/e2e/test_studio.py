@@ -70,7 +70,6 @@ HI = {"user_id": "u", "session_id": "p", "message": "Hi"}
 PICTURE = {"image": "data:image/png;base64,iVBORw0KGgo=", "action": "analyze_only"}
 READ = "小明的生日是5月3日。\n我们约好周五下午三点在咖啡馆见面。"
 NOTHING = "There is nothing to do."
-FINAL = f'{{"final":"{NOTHING}"}}'
 
 TALKS = {
     "chat": Talk(
@@ -104,7 +103,7 @@ TALKS = {
     "ops": Talk(
         {"input": "Hello", "session_id": "o"},
         {"input": "Hi", "session_id": "o"},
-        FINAL,
+        "",  # what its model writes are instructions, and no text for users
         {"final_message": NOTHING, "iteration": 0},
         ("Hello", NOTHING, "Hi"),
     ),
@@ -147,7 +146,7 @@ async def test_a_turn_begins_afresh_on_a_kept_thread(client: LangGraphClient) ->
         first: Any = await client.threads.get_state(thread)
         streamed = await _run(client, name, thread, input=said.second)
         assert streamed.startswith(said.streamed), name
-        assert streamed.count(said.streamed) == 1, name
+        assert streamed.count(said.streamed or "{") == bool(said.streamed), name
         history: Any = await client.threads.get_history(thread, limit=50)
         values = history[0]["values"]
         assert values | said.state == values, name

@@ -297,10 +297,10 @@ def four(performed: list[str]) -> Iterator[bytes]:
     performed.append("ended")
 
 
-@pytest.mark.parametrize("way", ["thread", "async"])
+@pytest.mark.parametrize("way", ["inline", "thread", "async"])
 @pytest.mark.parametrize("closed", [True, False])
 async def test_a_successor_goes_on_with_a_stream_that_a_crash_left(way: str, closed: bool) -> None:
-    """A generator that was read inline is read on in a thread, for the successor."""
+    """A generator that was read inline is read on, by whichever kind of code succeeds its stack."""
     performed: list[str] = []
     call, perform = Call("s", b"k", b"{}", model=True), partial(four, performed)
 
@@ -315,7 +315,9 @@ async def test_a_successor_goes_on_with_a_stream_that_a_crash_left(way: str, clo
         if closed:
             items.close()
         first.fence()
-        if way == "thread":
+        if way == "inline":
+            found = list(call_blocking(second, call, perform))
+        elif way == "thread":
             found = await asyncio.to_thread(lambda: list(call_blocking(second, call, perform)))
         else:
             found = [item async for item in second.call(call, unused)]
