@@ -89,7 +89,11 @@ def _is_person(value: str) -> bool:
 def _is_phone(value: str) -> bool:
     if value.startswith(("+", "00")):
         number = _parsed(re.sub(r"\A00", "+", value))
-        return number is not None and phonenumbers.is_possible_number(number)
+        return (
+            number is not None
+            and phonenumbers.is_possible_number_with_reason(number)
+            == phonenumbers.ValidationResult.IS_POSSIBLE  # and not within a town alone
+        )
     digits, groups = sum(map(str.isdigit, value)), re.findall(r"\d+", value)
     if not _LEAST_DIGITS <= digits <= _MOST_DIGITS or len(groups) > _MOST_GROUPS:
         return False
