@@ -1,1 +1,0 @@
-"""Benches of a part alone, each in a process whose processor time and memory it reads."""

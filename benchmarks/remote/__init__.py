@@ -1,1 +1,0 @@
-"""The cost of the router in front of remote stacks, beside nginx."""

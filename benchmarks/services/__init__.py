@@ -1,1 +1,0 @@
-"""The example services under load, while their processes die."""

@@ -1,1 +1,0 @@
-"""What shadows cost: alongside served requests, and on workers."""

@@ -1,1 +1,0 @@
-"""What is compared: captures and recordings, read as exchanges, pairs and calls."""

@@ -1,1 +1,0 @@
-"""Streams as events: frames read through a dialect, scanned quickly, aligned."""

@@ -1,1 +1,0 @@
-"""The command line and composition root: the only place that names both stacks."""

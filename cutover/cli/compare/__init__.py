@@ -1,1 +1,0 @@
-"""Commands that compare: captures, replays, loads and answers, up to the verdict."""

@@ -1,1 +1,0 @@
-"""Commands that set a service up, and show what is set up."""

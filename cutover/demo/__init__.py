@@ -1,1 +1,0 @@
-"""The demonstration: the whole story on one machine, no key needed."""

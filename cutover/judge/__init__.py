@@ -1,1 +1,0 @@
-"""Judging pairs of answers: where judgements are stored, the page for people, a judge model."""

@@ -1,1 +1,0 @@
-"""Migration of prompts from Jinja2 to PromptTemplate, with proof of equal output."""

@@ -1,1 +1,0 @@
-"""The HTTP server: listening sockets, connections, workers, shutdown and logging."""

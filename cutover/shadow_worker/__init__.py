@@ -1,1 +1,0 @@
-"""The worker of shadows: exchanges off the routers' stream, run and written down elsewhere."""

@@ -1,1 +1,0 @@
-"""From settings to a router: stacks, models, stores, tools, telemetry."""

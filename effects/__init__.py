@@ -1,1 +1,0 @@
-"""How stacks reach the world: the tape, the ports' adapters with their fakes, support for tests."""

@@ -1,1 +1,0 @@
-"""Pauses: exchanges that wait for a human, how they move, and where they are stored."""

@@ -1,1 +1,0 @@
-"""What the simulator answers with: prose, tasks, and instructions to workers."""

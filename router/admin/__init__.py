@@ -1,1 +1,0 @@
-"""Admin: the operations API, its tokens, edits of the configuration and their record."""

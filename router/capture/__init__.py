@@ -1,1 +1,0 @@
-"""Capture: finished exchanges are recorded, redacted and stored as compressed segments."""

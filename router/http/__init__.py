@@ -1,1 +1,0 @@
-"""HTTP: the application, its endpoints, and the connections of clients."""

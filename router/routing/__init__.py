@@ -1,1 +1,0 @@
-"""Routing: which stack a request is assigned to, whether it is taken, and which tries first."""

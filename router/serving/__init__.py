@@ -1,1 +1,0 @@
-"""Serving: one stack runs for a request, and another takes over when it fails."""

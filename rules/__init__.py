@@ -1,1 +1,0 @@
-"""Business rules and texts that both stacks share: pure functions over the contract."""

@@ -1,1 +1,0 @@
-"""What a conversation teaches, and which facts are the same."""

@@ -1,1 +1,0 @@
-"""The ops flow: its rules, the instructions it gives to workers, and what users mean."""
