@@ -27,7 +27,7 @@ from tests.support.stage import STACKS, Stage, staged
 pytestmark = pytest.mark.virtual
 
 TAPES = golden.load()
-RECORDINGS = Path(__file__).parents[4] / "shared" / "data" / "provider_streams.jsonl"
+RECORDINGS = Path(__file__).parents[3] / "shared" / "data" / "provider_streams.jsonl"
 SUCCESS = {
     "chat": "SUCCESS",
     "companion": "done",

@@ -34,7 +34,7 @@ EXPECTED: dict[str, dict[str, Any]] = tomllib.loads(
     (RECORDINGS / "expected.toml").read_text("utf-8")
 )
 WHOLE = [name for name, due in EXPECTED.items() if due["ending"] == "completed"]
-SHARED = Path(__file__).parents[5] / "shared" / "data" / "provider_streams.jsonl"
+SHARED = Path(__file__).parents[4] / "shared" / "data" / "provider_streams.jsonl"
 
 
 def recording(name: str) -> bytes:
