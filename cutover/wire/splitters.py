@@ -47,24 +47,31 @@ class Splitter(ABC):
     limit: int = MOST_BLOCK_BYTES
     _buffer: bytearray = field(default_factory=bytearray)
     _seen: int = 0
+    _over: bool = False
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """Take the next bytes; return the blocks they complete. Raises `BlockTooLong`."""
+        """Take the next bytes; return the blocks they complete.
+
+        Raises `BlockTooLong`, once the blocks before the long one have been returned.
+        """
         buffer = self._buffer
         buffer += piece
         blocks: list[bytes] = []
         start = 0
-        while (end := self._end(start)) is not None:
+        while (end := self._end(start)) is not None and end - start <= self.limit:
             blocks.append(bytes(memoryview(buffer)[start:end]))
             start = self._seen = end
         del buffer[:start]
         self._seen = max(0, len(buffer) - _SPAN)
-        if any(len(one) > self.limit for one in (buffer, *blocks)):
+        self._over = len(buffer) > self.limit
+        if self._over and not blocks:
             raise BlockTooLong(self.limit)
         return blocks
 
     def flush(self) -> list[bytes]:
-        """End the stream; return the unterminated rest, if there is one."""
+        """End the stream; return the unterminated rest, if there is one. Raises `BlockTooLong`."""
+        if self._over:
+            raise BlockTooLong(self.limit)
         rest = bytes(self._buffer)
         self._buffer.clear()
         self._seen = 0

@@ -220,13 +220,14 @@ def test_blocks_are_the_input_do_not_depend_on_its_cuts_and_tear_no_event(
     assert [event.data for one in each for event in one] == [e.data for e in events(stream)]
 
 
-@pytest.mark.parametrize("tail", [b"", b"\n\n"], ids=["without end", "ended"])
-def test_a_block_beyond_the_limit_is_refused_with_the_limit(tail: bytes) -> None:
-    """Whether it has come whole or not."""
-    splitter = SseSplitter(limit=12)
-    assert splitter.feed(b"data: 1\n\ndata: 23") == [b"data: 1\n\n"]
+@pytest.mark.parametrize("tail", [b"", b"\n\n", b"\n\ndata: 2\n\n"], ids=["open", "ended", "more"])
+@pytest.mark.parametrize("at", range(9, 25))
+def test_a_block_beyond_the_limit_is_refused_with_the_limit(tail: bytes, at: int) -> None:
+    """What came before it is kept, also where it came with it, in one read."""
+    splitter, stream = SseSplitter(limit=12), b"data: 1\n\ndata: 2345678" + tail
+    assert splitter.feed(stream[:at]) == [b"data: 1\n\n"]
     with pytest.raises(BlockTooLong, match="more than 12 bytes"):
-        splitter.feed(b"45678" + tail)
+        splitter.feed(stream[at:]) if stream[at:] else splitter.flush()
 
 
 def test_a_block_as_long_as_the_limit_passes() -> None:
