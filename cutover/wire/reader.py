@@ -309,6 +309,7 @@ class Reader:
         paths = listed(one.path)
         for path in paths:
             new: dict[tuple[str, str], TextCut] = {}
+            totals: dict[str, str] = {}
             for holder, step, place in event.at.get(path, ()):
                 text = holder[step]
                 if isinstance(text, list) and any(other.startswith(f"{path}[") for other in paths):
@@ -322,11 +323,13 @@ class Reader:
                     key = encode([part for part in place if isinstance(part, int)])
                 channel = self._channel(one.channel, key)
                 if one.growth == "total":
-                    self._grow_to(channel, text, event)
+                    totals[channel] = totals.get(channel, "") + text
                 elif (channel, text) in said:
                     said[channel, text].places.append(place)
                 else:
                     new[channel, text] = self._grow(place, channel, text, event)
+            for channel, text in totals.items():
+                self._grow_to(channel, text, event)
             said |= new
 
     def _channel(self, name: str, key: bytes | None) -> str:
