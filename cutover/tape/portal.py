@@ -97,18 +97,23 @@ class _Source:
 
     def __init__(self, run: Run, entry: Entry, perform: Callable[[], Iterator[Item]]) -> None:
         self._run: Run | None = run
-        self._exchange, self._entry = run.exchange, entry
+        self._stack, self._exchange, self._entry = run.stack, run.exchange, entry
         self._items = inside(run.exchange.context(), perform)
         self._stepping = threading.Lock()
         self._draining = False
         entry.resume, entry.finish, entry.stop = self.resume, self.finish, self.stop
 
-    def step(self) -> bool:
-        """Put the next item on the tape, or the end of the call; False: it has ended."""
+    def step(self, *, drains: bool = False) -> bool:
+        """Put the next item on the tape, or the end of the call; False: it has ended.
+
+        Raises `Fenced` for a run whose call is drained meanwhile.
+        """
         exchange, entry = self._exchange, self._entry
         fault: Fault | None = None
         error: BaseException | None = None
         with self._stepping:
+            if self._draining and not drains:
+                raise Fenced(self._stack)
             try:
                 item = next(self._items, None)
                 if item is not None and _ask(exchange, partial(exchange.take, entry, item)):
@@ -133,8 +138,11 @@ class _Source:
             self._exchange.loop.run_in_executor(None, self._drain)
 
     def finish(self) -> bool:
-        """Go on in this thread to the end, unless a run or another thread does."""
-        if left := self._left():
+        """Go on in this thread to the end, unless a run or another thread does.
+
+        This is the event loop's thread: a thread that is within a step waits for it.
+        """
+        if left := not self._stepping.locked() and self._left():
             self._drain()
         return left
 
@@ -157,7 +165,7 @@ class _Source:
             self._items.close()
 
     def _drain(self) -> None:
-        while self.step():
+        while self.step(drains=True):
             pass
 
 

@@ -326,6 +326,34 @@ async def test_a_successor_goes_on_with_a_stream_that_a_crash_left(way: str, clo
         items.close()
 
 
+async def test_inline_code_waits_for_no_thread_that_a_crash_has_left_within_a_step() -> None:
+    """That thread waits for the event loop, whose own thread this is."""
+    call, going, within_step = (
+        Call("s", b"k", b"{}", model=True),
+        threading.Event(),
+        asyncio.Event(),
+    )
+    loop = asyncio.get_running_loop()
+
+    def slow() -> Iterator[bytes]:
+        loop.call_soon_threadsafe(within_step.set)
+        going.wait(5)
+        yield b"0"
+
+    async with Exchange() as exchange:
+        first, second = Run(exchange, "legacy"), Run(exchange, "graph")
+        left = asyncio.create_task(
+            asyncio.to_thread(lambda: list(call_blocking(first, call, slow)))
+        )
+        await within_step.wait()
+        first.fence()
+        threading.Timer(0.05, going.set).start()
+        with pytest.raises(EffectFailed, match="Blocking"):
+            list(call_blocking(second, call, _never))
+        with pytest.raises(Fenced):
+            await left
+
+
 async def test_a_write_that_its_reader_leaves_is_brought_to_its_end() -> None:
     """What has begun to change the world is not left half done."""
     performed: list[str] = []
