@@ -128,6 +128,9 @@ class Embedder:
         found = await self._models.openai(entry).embeddings.create(
             model=entry.name, input=list(texts), encoding_format="float"
         )
+        if len(found.data) != len(texts):
+            message = f"{len(found.data)} embeddings for {len(texts)} texts"
+            raise openai.OpenAIError(message)
         return [one.embedding for one in sorted(found.data, key=lambda one: one.index)]
 
 

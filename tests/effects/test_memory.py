@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langgraph.store.base import BaseStore, GetOp, PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
+from openai.types import CreateEmbeddingResponse
 
 from cutover import Exchange
 from effects.memory import (
@@ -247,6 +248,24 @@ async def test_a_run_that_plays_writes_no_memory(world: World, clock: MovableClo
             await put(store, clock, Memory("a", "tea"))
             assert memories(await store.asearch(ADA)) == first
         assert await store.aget(ADA, "a") is None
+
+
+@pytest.mark.sockets
+async def test_an_embedder_without_embeddings_fails_as_a_provider_does(
+    world: World, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A provider that answers with too few of them costs no memory."""
+    async with Models([ModelEntry("e", base_url="http://127.0.0.1:9", key="k")]) as models:
+        embedder, none = Embedder(models, "e", 2), CreateEmbeddingResponse.model_construct(data=[])
+
+        async def create(**_: object) -> CreateEmbeddingResponse:
+            return none
+
+        embeddings = models.openai(models.find("e")).embeddings
+        monkeypatch.setattr(embeddings, "create", create)
+        store = VectorStore(world.database, embedder, clock)
+        await put(store, clock, Memory("a", "tea"))
+        assert ids(await store.asearch(ADA)) == "a"
 
 
 @pytest.mark.sockets
