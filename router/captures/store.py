@@ -81,11 +81,18 @@ class Store:
         )
 
     def pieces(self, name: str) -> Iterator[bytes]:
-        """Yield what is in a file; raises `zstandard.ZstdError`, also where it is cut off."""
+        """Yield what is in a file; raises `zstandard.ZstdError`, also where it is cut off.
+
+        Files that were joined, one behind another, are read to their end.
+        """
         with self._system.open(f"{self._root}/{name}", "rb") as file:
             frame = zstandard.ZstdDecompressor().decompressobj()
             while data := file.read(1 << 18):
-                yield frame.decompress(data)
+                while data:
+                    if frame.eof:
+                        frame = zstandard.ZstdDecompressor().decompressobj()
+                    yield frame.decompress(data)
+                    data = frame.unused_data
         if not frame.eof:
             message = "the file is cut off"
             raise zstandard.ZstdError(message)

@@ -284,6 +284,17 @@ def test_damage_is_counted_and_the_rest_is_read(tmp_path: Path) -> None:
     assert reader.lines == len(names) == len(set(names))
 
 
+def test_files_that_were_joined_are_read_to_their_end(tmp_path: Path) -> None:
+    """As `cat` joins them; one that is cut off within its last part is torn."""
+    store = Store(str(tmp_path))
+    first, second = (tmp_path / store.add("chat", DAY, lines(name)) for name in "ab")
+    first.write_bytes(first.read_bytes() + second.read_bytes() * 2)
+    second.write_bytes(second.read_bytes() * 2 + second.read_bytes()[:-5])
+    reader = CaptureReader(store)
+    assert [one.exchange for one in reader] == ["a", "b"]
+    assert reader.damage == {"torn": 1, "duplicate": 3}
+
+
 def test_a_growing_store_is_followed(store: Store) -> None:
     """Each line once, as files come; it ends when it is told to."""
     stop, seen = threading.Event(), []
