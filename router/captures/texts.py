@@ -281,8 +281,10 @@ def _plain(character: str) -> str:
     return character if digit is None else str(digit)
 
 
+_INVISIBLE = r"[\u00ad\u200b-\u200f\u2060\ufeff]"
 _ESCAPED = re.compile(
-    r'\\+u[0-9a-fA-F]{4}|\\+["\\/bfnrt]|%[0-7][0-9a-fA-F]|[\u00ad\u200b-\u200f\u2060\ufeff]'
+    r"\\+u[dD][89abAB][0-9a-fA-F]{2}\\+u[dD][c-fC-F][0-9a-fA-F]{2}|\\+u[0-9a-fA-F]{4}"
+    rf'|\\+["\\/bfnrt]|%[0-7][0-9a-fA-F]|{_INVISIBLE}'
 )
 _LETTERS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
@@ -317,7 +319,8 @@ def _read(token: str) -> str:
         return chr(int(token[1:], 16))
     if token[0] != "\\":
         return ""
+    if len(halves := re.split(r"\\+u", token)) > 1:  # two of them are one character
+        units = b"".join(int(half, 16).to_bytes(2) for half in halves[1:])
+        return re.sub(_INVISIBLE, "", units.decode("utf-16-be", "surrogatepass"))
     token = token.lstrip("\\")
-    if token[:1] == "u":
-        return chr(int(token[1:], 16))
     return _LETTERS.get(token, token or "\\")

@@ -221,6 +221,20 @@ def test_paths_lead_to_what_no_pattern_knows() -> None:
     assert "Bob" not in encode(found).decode()
 
 
+@pytest.mark.parametrize("name", ["小明😀", "Zoë 𝒳", 'An"na\\B', "An\u200bna", "a\u00ad\u2060b c"])
+def test_a_value_is_one_however_json_spells_it(name: str) -> None:
+    """In ASCII, where some characters are two escapes, and as it is."""
+    spelled = [
+        json.dumps({"name": name}, ensure_ascii=ascii_alone) for ascii_alone in (True, False)
+    ]
+    for request, said in (spelled, spelled[::-1]):
+        frames = [f"data: {said.replace('name', 'content')}\n\n".encode()]
+        found = Redactor(KEY, paths=["request.name"]).line(line(request=request, frames=frames))
+        content = json.loads(found.frames[0].data[6:])["content"]
+        assert content.startswith("<name:")
+        assert content == json.loads(found.request)["name"]
+
+
 def test_secrets_are_known_by_their_names() -> None:
     """Whatever their shape is; a limit of tokens is none."""
     request = {"headers": {"Authorization": "x1 y2"}, "api_key": "k", "password": "pw"}
