@@ -27,6 +27,7 @@ _SPACE = b" \t\r\n"
 _BLANK = re.compile(rb"\n(?:\n|\r\n|\r(?=[^\n]))|\r\r")
 _SPAN = 2  # bytes of `_BLANK` that may stand at the end of a buffer without matching
 _LINES = re.compile(rb"(?:[^\r\n]+\n)+\n")  # most blocks, found faster
+_EMPTY = re.compile(rb"\n|\r\n|\r(?=[^\n])")  # what keeps a connection alive
 
 
 class BlockTooLong(CutoverError):
@@ -85,13 +86,14 @@ class Splitter(ABC):
 class SseSplitter(Splitter):
     """Splits into lines up to and with the blank line that ends them.
 
-    A block holds one event at most; one of comments holds none. A byte order mark stays in the
-    first block.
+    A block holds one event at most; one of comments, or a blank line of its own, holds none. A byte
+    order mark stays in the first block.
     """
 
     def _end(self, start: int) -> int | None:
         fresh = self._seen == start  # else it would be read anew with each piece of a long block
         found = fresh and _LINES.match(self._buffer, start)
+        found = found or _EMPTY.match(self._buffer, start)
         found = found or _BLANK.search(self._buffer, max(start, self._seen))
         return found.end() if found else None
 

@@ -55,7 +55,7 @@ def counted(line: str) -> dict[str, int]:
 
 
 @pytest.mark.sockets
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_each_act_shows_what_the_run_produced(tmp_path: Path) -> None:
     """Six acts, one after the other; the figures are those of the files that they leave."""
     folder = tmp_path / "demo"

@@ -173,13 +173,13 @@ BLOCKS = {
     "LF, then CR": [b"data: 1\n\r", b"data: 2\n\n"],
     "comments alone": [b": a\n: b\n\n", b"data: 1\n\n", b":\n\n"],
     "a comment within an event": [b": a\ndata: 1\n:b\n\n"],
-    "a blank line before an event": [b"\ndata: 1\n\n", b"\r\ndata: 2\n\n", b"\rdata: 3\n\n"],
+    "a blank line of its own": [b"\n", b"data: 1\n\n", b"\n", b"\r\n", b"\r", b"data: 2\n\n"],
     "a byte order mark": [BOM + b"data: 1\n\n", b"data: 2\n\n"],
     "a byte order mark and a blank line": [BOM + b"\r\ndata: 2\n\n"],
     "a later byte order mark, a line": [b"data: 1\n\n", BOM + b"\ndata: 2\n\n"],
     "an unterminated rest": [b"data: 1\n\n", b"data: 2\r\n"],
     "a rest that may lack the LF of its CR": [b"data: 1\r\n\r"],
-    "an LF behind two CRs": [b"data: 1\r\r", b"\ndata: 2\r\r"],
+    "an LF behind two CRs": [b"data: 1\r\r", b"\n", b"data: 2\r\r"],
     "nothing": [],
 }
 
