@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from langgraph.store.base import BaseStore, GetOp, PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 from openai.types import CreateEmbeddingResponse
+from openai.types.create_embedding_response import Usage
 
 from cutover import Exchange
 from effects.memory import (
@@ -256,7 +257,10 @@ async def test_an_embedder_without_embeddings_fails_as_a_provider_does(
 ) -> None:
     """A provider that answers with too few of them costs no memory."""
     async with Models([ModelEntry("e", base_url="http://127.0.0.1:9", key="k")]) as models:
-        embedder, none = Embedder(models, "e", 2), CreateEmbeddingResponse.model_construct(data=[])
+        embedder = Embedder(models, "e", 2)
+        none = CreateEmbeddingResponse(
+            data=[], model="e", object="list", usage=Usage(prompt_tokens=1, total_tokens=1)
+        )
 
         async def create(**_: object) -> CreateEmbeddingResponse:
             return none
