@@ -27,24 +27,32 @@ Kind = Literal[
     "call_changed",
     "writes_moved",
 ]
-"""Read legacy → graph: what is `missing` graph lacks, what is `added` it has alone.
+"""What differs, seen from legacy: `missing` stands in legacy alone, `added` in graph alone.
 
-`held_back` is text that one stack sends much later than it could; `annotation` is what stands
-beside texts, and slight; `refusal` another refusal than legacy's.
+- `outcome`, `refusal`: the runs end differently; both refuse, each in its own way.
+- `grammar`: the events of one run are out of the flow's order.
+- `held_back`: one stack sends a text much later than it could.
+- `annotation`: what stands beside the texts of a service.
+- `writes_moved`: the same writes in another order.
 """
 
 Because = Literal["", "earlier_end", "changed_request", "missing_call"]
-"""Which sentence explains a difference by an earlier one; "" for a cause."""
+"""How a difference follows from another one of its pair; "" where it is a cause itself.
+
+`earlier_end`: one run ended before. `changed_request`: a model was asked something else.
+`missing_call`: a call that differs brought what differs here, or was not on the tape.
+"""
 
 SLIGHT: Final[frozenset[Kind]] = frozenset({"annotation"})
-"""Kinds that are shown, and make no pair different."""
+"""Kinds that a report shows, and that do not make a pair different."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two runs of one exchange; `served` is the one that served last, with the client's end.
+    """Two runs of one exchange, and its tape.
 
-    Differences are read from `legacy` to `graph`, whichever of them served. Of two runs of one
+    `served` is the run that sent the client the end of its stream, `played` a shadow's or replay's.
+    The stack decides which of them is `legacy` and which is `graph`. Where both runs are of one
     stack (A/A), the one that served stands for legacy.
     """
 
@@ -55,22 +63,26 @@ class Pair:
     @property
     def legacy(self) -> RunRecord:
         """The control's run."""
-        return self.played if self.served.stack == "graph" != self.played.stack else self.served
+        return self.played if self._graph_served else self.served
 
     @property
     def graph(self) -> RunRecord:
         """The candidate's run."""
-        return self.served if self.legacy is self.played else self.played
+        return self.served if self._graph_served else self.played
+
+    @property
+    def _graph_served(self) -> bool:
+        return self.served.stack == "graph" and self.played.stack != "graph"
 
 
 class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One place where graph is not as legacy.
+    """One place where graph differs from legacy.
 
-    `name` is that of the event, the effect or the text's channel, `path` the place in it, without
-    indices (`messages[].content`), "" for all of it. `legacy` and `graph` are what stands there, as
-    JSON text, None for nothing. `at` is when, in microseconds of tape time. `shape` is that of what
-    was added or is missing: its keys and types, so that another event is another cause; else what
-    cannot be seen of the values, such as "NFC/NFD".
+    `name` is that of the event, the effect or the text's channel. `path` is the place in its value,
+    without indices (`messages[].content`), "" for the whole value. `legacy` and `graph` are what
+    each has there, as JSON text, None for nothing. `at` is in microseconds of the exchange. `shape`
+    tells apart causes of the same kind and place: keys and types of what is missing or added, or a
+    note where the values do not show the reason, such as "NFC/NFD".
     """
 
     kind: Kind
@@ -83,6 +95,6 @@ class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
     because: Because = ""
 
     def cause(self, flow: str) -> str:
-        """Return the id of the cause that this is an instance of: eight hexadecimal digits."""
+        """Return the id of this difference's cause, the same in each pair: eight hex digits."""
         parts = (flow, self.kind, self.name, self.path, self.shape)
         return blake2b("\x1f".join(parts).encode(), digest_size=4).hexdigest()
