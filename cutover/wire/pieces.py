@@ -1,4 +1,4 @@
-"""Pieces of a stream: the texts of an event, and which tool call a piece belongs to."""
+"""Pieces of text in a stream's events, and the tool call that each belongs to."""
 
 from __future__ import annotations
 
@@ -11,28 +11,30 @@ from cutover.chat_form import decode_or
 from cutover.flow import Frame
 from cutover.wire.dialect import Place
 
-_PLAIN: Final = re.compile(rb'[^"\\\x00-\x1f]+')
+_UNESCAPED: Final = re.compile(rb'[^"\\\x00-\x1f]+')
+"""What a JSON string holds, where that is its text as it stands."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextCut:
-    """A piece of text in an event: where, and what it adds to its channel.
+    """A piece of text in an event, which is added to a channel.
 
-    Several places say it where one repeats the other. `tail` is half a character behind it, which
-    the next piece completes.
+    `places` are where it stands: several, where the event repeats it. `half` is the first half of a
+    character (a surrogate) that stands behind it; the channel's next piece brings the other half.
     """
 
     places: list[Place]
     channel: str
     text: str
-    tail: str = ""
+    half: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class EventPiece:
-    """An event whose only text is all that may differ in the next one: most of a stream.
+class EventTemplate:
+    """An event by which the next ones are read, where they differ from it in their text alone.
 
-    Reading such an event as any other takes fifty times as long, and finds the same.
+    Most events of a stream do. Reading one in full makes the same frame, and takes fifty times as
+    long. `head` and `tail` are the bytes before and behind the text.
     """
 
     name: str
@@ -41,47 +43,50 @@ class EventPiece:
     tail: bytes
 
     @classmethod
-    def of(cls, frame: Frame) -> EventPiece | None:
-        """Return what the next event is held against; None where it is to be read as a whole."""
+    def of(cls, frame: Frame) -> EventTemplate | None:
+        """Return the template of a frame's event; None: the next event must be read in full."""
         if frame.verdict != "content" or frame.rest or len(frame.source) != 1:
             return None
         (cut,) = frame.source
-        said = b'"' + cut.text.encode("utf-8", "replace") + b'"'
-        called = cut.channel.startswith("call ")  # where a call ends, its arguments say
-        if cut.tail or not cut.text or called or frame.raw.count(said) != 1:
+        quoted = b'"' + cut.text.encode("utf-8", "replace") + b'"'
+        of_call = cut.channel.startswith("call ")  # `Calls` has to see each piece of a call
+        if cut.half or not cut.text or of_call or frame.raw.count(quoted) != 1:
             return None
-        head, tail = frame.raw.split(said)
+        head, tail = frame.raw.split(quoted)
         return cls(frame.name, cut, head + b'"', b'"' + tail)
 
     def text_of(self, block: bytes) -> str:
-        """Return the text of an event that is the same in all else, "" where it is not."""
+        """Return the text of an event; "" where the event differs in anything else."""
         if not (block.startswith(self.head) and block.endswith(self.tail)):
             return ""
         text = block[len(self.head) : len(block) - len(self.tail)]
         try:
-            return text.decode() if _PLAIN.fullmatch(text) else ""
+            return text.decode() if _UNESCAPED.fullmatch(text) else ""
         except UnicodeDecodeError:
             return ""
 
 
 class Calls:
-    """The tool calls of one stream, told apart as SDKs do: by id, else by index, else by order.
+    """The tool calls of one stream, numbered from 1 in order of appearance.
 
-    `texts` are those of the stream, by channel.
+    A piece belongs to the call of its id; without a known id, to that of its index; without an
+    index, to the newest one. So SDKs read it. `texts` are those of the stream, by channel.
     """
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = texts
         self._ids: list[Any] = []
+        """By call; None where no piece has brought one."""
         self._by_index: dict[Any, int] = {}
 
     def number_of(self, id_: Any, index: Any, name: Any) -> int:
-        """Return which call, from 1, a piece belongs to; None is what the piece lacks."""
+        """Return the number of the call that a piece belongs to; None is what the piece lacks."""
         if id_ is not None and id_ in self._ids:
             number = self._ids.index(id_) + 1
         else:
-            number = len(self._ids) if index is None else self._by_index.get(index, 0)
-            if not number or self._begins_anew(number, id_, name):
+            newest = len(self._ids)
+            number = newest if index is None else self._by_index.get(index, 0)
+            if not number or self._begins_another(number, id_, name):
                 self._ids.append(None)
                 number = len(self._ids)
             self._ids[number - 1] = self._ids[number - 1] or id_
@@ -89,8 +94,12 @@ class Calls:
             self._by_index[index] = number
         return number
 
-    def _begins_anew(self, number: int, id_: Any, name: Any) -> bool:
-        """Whether a piece that would go on with a call begins another one."""
+    def _begins_another(self, number: int, id_: Any, name: Any) -> bool:
+        """Whether a piece with the index or at the place of a call begins another one.
+
+        It does with another id; without an id, with another name, or with a name behind arguments
+        that are whole.
+        """
         if id_ is not None:
             return self._ids[number - 1] is not None
         known = self._texts.get(f"call {number} name")

@@ -25,7 +25,7 @@ from cutover.wire.dialect import (
     rules_of,
     values,
 )
-from cutover.wire.pieces import Calls, EventPiece, TextCut
+from cutover.wire.pieces import Calls, EventTemplate, TextCut
 from cutover.wire.splitters import (
     MOST_BLOCK_BYTES,
     LineSplitter,
@@ -103,7 +103,7 @@ class Reader:
         self._name_ids: dict[str, int] = {}
         self._calls = Calls(self.texts)
         self._counted = b""
-        self._before: EventPiece | None = None
+        self._before: EventTemplate | None = None
         self._said = self._ended = self._closed = False
         self._finished = self._ever = False
         self._failure: Failed | None = None
@@ -151,7 +151,7 @@ class Reader:
             known = min(left.get(cut.channel, 0), len(cut.text))
             left[cut.channel] = left.get(cut.channel, 0) - known
             if known:
-                edits += [(place, cut.text[known:] + cut.tail) for place in cut.places]
+                edits += [(place, cut.text[known:] + cut.half) for place in cut.places]
         if self.dialect.framing == "text":
             return "".join(text for _, text in edits).encode() if edits else frame.raw
         return self._edited(frame.raw, edits) if edits else frame.raw
@@ -238,14 +238,14 @@ class Reader:
         raw = self._edited(raw, ids) if ids else raw
         texts = tuple(event.texts.items())
         frame = Frame(raw, self._folded(name), texts, rest, verdict, failed, tuple(event.cuts))
-        self._before = None if ids else EventPiece.of(frame)
+        self._before = None if ids else EventTemplate.of(frame)
         return frame
 
-    def _like_before(self, block: bytes) -> EventPiece | None:
-        """Return the event before this one, where nothing but the text of the two differs."""
+    def _like_before(self, block: bytes) -> EventTemplate | None:
+        """Return the event before this one, where the two differ in their text alone."""
         return self._before if self._before is not None and self._before.text_of(block) else None
 
-    def _go_on(self, before: EventPiece, blocks: Sequence[bytes]) -> Frame:
+    def _go_on(self, before: EventTemplate, blocks: Sequence[bytes]) -> Frame:
         """Read events that are the one before them but for their text."""
         channel = before.cut.channel
         self.events += len(blocks)
