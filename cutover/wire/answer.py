@@ -1,4 +1,8 @@
-"""The answer of a service, as a flow's events: its head, and bytes that a dialect reads."""
+"""The answer of a service, as events of a flow, and the framing that reads them.
+
+`router.services.Service` yields an `AnswerHead`, and then either pieces and an `End`, or a
+`WholeBody`. A dialect reads the pieces.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ _CLIENT_ERROR, _SERVER_ERROR = 400, 500
 
 
 class AnswerHead(msgspec.Struct, frozen=True, tag="head"):
-    """How an answer begins: the first event of a service's run."""
+    """Status and headers, their names in lower case: the first event of each answer."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -29,31 +33,35 @@ class AnswerHead(msgspec.Struct, frozen=True, tag="head"):
 
 
 class Piece(msgspec.Struct, frozen=True, tag="piece"):
-    """Bytes of a stream, as they came: some events, and perhaps a part of one."""
+    """Bytes of a stream, cut anywhere: whole events, and perhaps a part of one."""
 
     raw: bytes
 
 
 class End(msgspec.Struct, frozen=True, tag="end"):
-    """The end of a stream, where its connection was not broken off."""
+    """The end of a stream; one whose connection broke has none."""
 
 
 class WholeBody(msgspec.Struct, frozen=True, tag="body"):
-    """A whole answer that is no stream."""
+    """The body of an answer that is no stream, such as an error's."""
 
     raw: bytes
 
 
 class ServiceFraming:
-    """Reads one run of a service: bytes pass as they are, and the dialect says what they mean."""
+    """Reads one run of a service: its bytes are passed on, and the dialect says what they mean.
+
+    `after` is the framing of the run that this one takes over from: the client knows ids by it.
+    """
 
     verbatim = True
 
     def __init__(
         self, dialect: Dialect, after: Framing | None = None, limit: int = MOST_BLOCK_BYTES
     ) -> None:
-        before = after.reader if isinstance(after, ServiceFraming) else None
-        self.reader: Reader = Reader(dialect, after=before, joins=before is None, limit=limit)
+        first = after.reader if isinstance(after, ServiceFraming) else None
+        # A successor's frames may have to be trimmed, and those that were joined cannot be.
+        self.reader: Reader = Reader(dialect, after=first, joins=first is None, limit=limit)
         self.texts: Texts = self.reader.texts
         self.head = ResponseHead()
         self.comments = dialect.framing == "sse"
@@ -75,7 +83,7 @@ class ServiceFraming:
             case End():
                 return self.reader.close()
             case WholeBody():
-                self._whole = _judged(self.head.status, event.raw)
+                self._whole = _outcome(self.head.status, event.raw)
                 failed = self._whole if isinstance(self._whole, Failed) else None
                 rest = _canonical(event.raw)
                 return [Frame(event.raw, "body", (), rest, "terminal", failed)]
@@ -84,7 +92,7 @@ class ServiceFraming:
                 raise CutoverError(message)
 
     def frame(self, event: Event) -> Frame:
-        """Return the frame of bytes of the router's own, which tell of a failure."""
+        """Return the frame of a `Piece` by which the router itself reports a failure."""
         raw = event.raw if isinstance(event, Piece) else b""
         return Frame(raw, "failure", (), _canonical(raw))
 
@@ -94,12 +102,12 @@ class ServiceFraming:
 
     @property
     def ending(self) -> Completed | Failed | Refusal:
-        """How the answer has ended, behind its last byte."""
+        """How the answer has ended, once its last event has been read."""
         return self._whole or self.reader.ending
 
 
-def _judged(status: int, raw: bytes) -> Completed | Failed | Refusal:
-    """Return what a whole answer is: its status says so."""
+def _outcome(status: int, raw: bytes) -> Completed | Failed | Refusal:
+    """Return how an answer that is no stream has ended, by its status."""
     if status >= _SERVER_ERROR:
         shown = raw[:200].decode("utf-8", "replace")
         return Failed("service_failed", "stack", f"status {status}: {shown}")
@@ -107,7 +115,10 @@ def _judged(status: int, raw: bytes) -> Completed | Failed | Refusal:
 
 
 def _canonical(raw: bytes) -> bytes:
-    """Return JSON with sorted keys; other bytes as they are, since an empty rest means no event."""
+    """Return JSON with sorted keys, and other bytes as they are.
+
+    Never b"", since a frame with neither texts nor a rest says nothing.
+    """
     try:
         return msgspec.json.encode(msgspec.json.decode(raw), order="sorted")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
