@@ -1,4 +1,4 @@
-"""Which API a request is for, and the normal form by which it is found on a tape.
+"""Which API a request is for, the normal form by which a tape finds it, and what its answer cost.
 
 Two services that ask a model the same write it differently: one SDK sends `content: null` beside
 tool calls and the other `""`, one names a limit `max_tokens` and the other `max_completion_tokens`.
@@ -21,9 +21,9 @@ from cutover.chat_form import JSON, ChatForm, NotJson, decode, encode
 
 _KEY_BYTES: Final = 16
 _DEEPEST: Final = 100
-"""Levels of JSON; what is nested deeper is known by its bytes, whatever the depth of the stack."""
+"""Levels of JSON that are read. A deeper body is known by its bytes, like one that is no JSON."""
 _LONG_DATA: Final = 512
-"""Characters of a field `data` from which a digest stands for it."""
+"""Characters of a field `data` for which a digest stands from this length on."""
 
 _MODEL_PATHS: Final = (
     ("/chat/completions", "model.chat"),
@@ -32,15 +32,15 @@ _MODEL_PATHS: Final = (
     ("/responses", "model.responses"),
     ("/v1/messages", "model.messages"),
 )
-"""Ends of paths and effect names; the first that fits is meant."""
+"""Ends of a path, and the effect that a POST there is; the first that fits counts."""
 
 
 class NormalRequest(msgspec.Struct, frozen=True):
     """A request as the tape knows it.
 
-    `name` is its effect's; `model` whether a model of a known API is asked. `canonical` is sorted,
-    compact JSON in UTF-8, a digest where the body is no JSON. `key` is a hash of 16 bytes of
-    name and canonical form with dates, times and uuids folded (see `fold`).
+    `name` is its effect's: `model.chat`, or `http GET /orders`. `model` is whether it asks a model,
+    by a known API. `canonical` is sorted, compact JSON in UTF-8; a digest stands for a body that is
+    no JSON. `key` is a hash of 16 bytes: of the name, and of `canonical` as `fold` returns it.
     """
 
     name: str
@@ -50,7 +50,7 @@ class NormalRequest(msgspec.Struct, frozen=True):
 
 
 def read(method: str, path_and_query: str, content_type: str, body: bytes) -> NormalRequest:
-    """Return what a request asks, in normal form. Never raises: the unreadable counts by its bytes.
+    """Return a request in normal form; one that cannot be read counts by its bytes. Never raises.
 
     Query parameters named like keys, tokens, passwords and signatures are left out.
     """
@@ -70,8 +70,8 @@ def read(method: str, path_and_query: str, content_type: str, body: bytes) -> No
         value = _digest(content_type, body) | ({"query": query} if query else {})
         canonical = encode(value)
     label = name or f"http {method.upper()} {path}"
-    place = label.encode("utf-8", "backslashreplace") + b"\0" + fold(canonical)
-    key = blake2b(place, digest_size=_KEY_BYTES).digest()
+    hashed = label.encode("utf-8", "backslashreplace") + b"\0" + fold(canonical)
+    key = blake2b(hashed, digest_size=_KEY_BYTES).digest()
     return NormalRequest(label, bool(name), canonical, key)
 
 
@@ -79,6 +79,7 @@ def read(method: str, path_and_query: str, content_type: str, body: bytes) -> No
 
 
 def _model_name(method: str, path: str) -> str:
+    """Return the effect's name for a path like those of model APIs, "" for any other."""
     if method.upper() != "POST":
         return ""
     path = path.rstrip("/")
@@ -90,8 +91,8 @@ _SECRET_WORDS: Final = frozenset(
     {"key", "apikey", "token", "accesstoken", "secret", "sig", "signature", "password", "passwd"}
     | {"pwd", "auth", "authorization", "credential", "credentials", "jwt"}
 )
-# Places in a list, not secrets: `page_token`, `sort_key`.
-_PLACES: Final = frozenset({"page", "next", "continuation", "sync", "sort", "order", "partition"})
+# Beside one of these a key or token is a position in a list: `page_token`, `sort_key`.
+_LISTING: Final = frozenset({"page", "next", "continuation", "sync", "sort", "order", "partition"})
 
 
 def _address(path_and_query: str) -> tuple[str, list[list[str]]]:
@@ -107,7 +108,7 @@ def _address(path_and_query: str) -> tuple[str, list[list[str]]]:
 
 def _secret(parameter: str) -> bool:
     words = {word.lower() for word in _WORDS.findall(parameter)}
-    return bool(words & _SECRET_WORDS) and not words & _PLACES
+    return bool(words & _SECRET_WORDS) and not words & _LISTING
 
 
 # --- Bodies
@@ -127,7 +128,7 @@ _BOUNDARY: Final = re.compile(r'boundary="?([^";]+)"?', re.IGNORECASE)
 
 
 def _digest(content_type: str, body: bytes) -> JSON:
-    """Return what stands for a body; that of a form is without the boundary, new in each."""
+    """Return what stands for a body; a form's boundary, new in each request, does not count."""
     media, _, parameters = content_type.partition(";")
     if found := _BOUNDARY.search(parameters):
         body = body.replace(b"--" + found[1].strip().encode("utf-8", "replace"), b"--")
@@ -145,10 +146,10 @@ _CREDENTIALS: Final = frozenset(
 )
 
 
-def _plain(value: Any, name: str, depth: int = 0) -> Any:
-    """Return JSON with digests for pictures and other large data, and without credentials."""
+def _plain(value: Any, field: str, depth: int = 0) -> Any:
+    """Return the JSON of a field, with digests for large data such as pictures, no credentials."""
     if isinstance(value, str):
-        return _text(value, name)
+        return _text(value, field)
     if depth > _DEEPEST:
         raise NotJson
     if isinstance(value, dict):
@@ -162,10 +163,10 @@ def _plain(value: Any, name: str, depth: int = 0) -> Any:
     return value
 
 
-def _text(value: str, name: str) -> str:
+def _text(value: str, field: str) -> str:
     if found := _DATA_URL.match(value):
         return f"data:{found[1].lower()};blake2b={_hash(value[found.end() :])}"
-    if name == "data" and len(value) >= _LONG_DATA and " " not in value:
+    if field == "data" and len(value) >= _LONG_DATA and " " not in value:
         return f"blake2b={_hash(value)}"
     return value
 
@@ -183,7 +184,8 @@ _FOLDED: Final = re.compile(
     rb"(?:(?P<moment>%b[T ]%b%b)|(?P<day>%b)|(?P<clock>%b)|(?P<uuid>%b))"
     rb"(?![\w-]|[.:]\d)" % (_DAY, _CLOCK, _ZONE, _DAY, _CLOCK, _UUID)
 )
-# Found by what stands in their middle, which is rare: the whole pattern is slow where it fails.
+# `_FOLDED` is slow where it fails. So it is only tried around rare parts of what it finds; the
+# number is how many characters of a day, a time, a uuid stand before such a part.
 _ANCHORS: Final = (
     (re.compile(rb"-\d\d-\d\d"), len("2026")),
     (re.compile(rb":[0-5]\d"), len("10")),
@@ -224,19 +226,20 @@ class TokenUsage(msgspec.Struct, frozen=True):
 
 
 def usage(items: Iterable[bytes]) -> TokenUsage:
-    """Return the tokens of an answer, by its events or its body; the last count is the whole.
+    """Return the tokens of an answer, of which `items` are the events or the body.
 
-    Names are those of chat completions, and of Anthropic's and OpenAI's younger API.
+    Of several counts the last one holds. Field names are those of chat completions, of Anthropic's
+    messages and of OpenAI's responses.
     """
-    read = written = None
+    tokens_in = tokens_out = None
     for counts in (one for item in items if _USAGE.search(item) for one in _counts(item)):
-        asked = counts.get("input_tokens") or counts.get("prompt_tokens")
-        if asked is not None:  # Anthropic counts the cache apart
+        prompt = counts.get("input_tokens") or counts.get("prompt_tokens")
+        if prompt is not None:  # Anthropic counts the cache apart
             cached = counts.get("cache_creation_input_tokens", 0)
-            read = asked + cached + counts.get("cache_read_input_tokens", 0)
-        said = counts.get("output_tokens") or counts.get("completion_tokens")
-        written = written if said is None else said
-    return TokenUsage(read, written)
+            tokens_in = prompt + cached + counts.get("cache_read_input_tokens", 0)
+        answer = counts.get("output_tokens") or counts.get("completion_tokens")
+        tokens_out = tokens_out if answer is None else answer
+    return TokenUsage(tokens_in, tokens_out)
 
 
 def _counts(item: bytes) -> Iterator[dict[str, int]]:
