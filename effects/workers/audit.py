@@ -1,6 +1,7 @@
 """The audit log: what workers executed, and what people approved or rejected.
 
-Lines are only ever added. Who may change them is a matter of the database's rights.
+This module only adds lines. To keep others from changing them, grant no more than that in the
+database.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from effects.world import current, local_time
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What was done, who did it and when; `ok` is None where nothing was executed.
 
-    A line is stored once for each `id`. `at` is ISO 8601; left out, it is when the line is stored:
-    an exchange that runs again writes the same line. `outcome_unknown`: the action was begun, and
-    the process was killed before its result came.
+    A line is stored once for each `id`, also where its exchange runs again. `at` is ISO 8601; left
+    out, it is the moment of storing, so that the entry of a second run is the same.
+    `outcome_unknown`: the action was begun, and the process was killed before its result came.
     """
 
     id: str
@@ -37,7 +38,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 @effect("audit.write", writes=True)
 async def write(entry: AuditEntry) -> None:
-    """Add a line, once; whatever is stored under its id stays."""
+    """Add a line; one that is stored under its id already stays as it is."""
     world = current()
     at = entry.at or local_time(world.clock())
     values = msgspec.structs.asdict(entry) | {"at": at}
