@@ -22,22 +22,23 @@ from rules.flows import FLOWS
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The connections to services, and how their calls come back."""
+    """What all services share: connections to them, and the runs that their calls belong to."""
 
     session: aiohttp.ClientSession
     apps: Mapping[str, str]
     """URLs by stack of the services that this process has started."""
     runs: OpenRuns = field(default_factory=OpenRuns)
+    """Shared with the gateway, where services send what they ask of models and the tape."""
 
 
 @asynccontextmanager
 async def open_services(settings: Settings) -> AsyncIterator[Services]:
-    """Start the services that are named as `app`, and open what all are asked through."""
+    """Start the services that are configured as an `app`, and open the connections to all."""
     async with AsyncExitStack() as opened:
         apps: dict[str, str] = {
-            name: await opened.enter_async_context(started(at.app))
-            for name, at in settings.stacks.items()
-            if at.app
+            name: await opened.enter_async_context(started(stack.app))
+            for name, stack in settings.stacks.items()
+            if stack.app
         }
         yield Services(await opened.enter_async_context(open_session()), apps)
 
@@ -54,7 +55,7 @@ def flow_of(name: str, settings: Settings) -> Flow:
 
 
 def chosen(flows: Sequence[str], known: Sequence[str]) -> Sequence[str]:
-    """Return the flows that are named, all where none is; raises `typer.BadParameter`."""
+    """Return the flows that a command names, or all; raises `typer.BadParameter`."""
     for flow in flows:
         if flow not in known:
             message = f"no flow {flow!r}: there are {', '.join(known)}"
@@ -76,12 +77,20 @@ def dialect(named: str) -> Dialect:
 def candidates(settings: Settings, table: FlowTable, services: Services) -> Mapping[str, Candidate]:
     """Return the services that may serve a declared flow."""
     form, found = dialect(table.dialect), dict[str, Candidate]()
-    key = settings.gateway.key if settings.gateway else ""
-    back = services.runs, settings.gateway_url, key
-    for name, at in settings.stacks.items():
-        url, safe = services.apps.get(name, at.url), at.shadow_safe
-        limits = at.silence_seconds, at.total_seconds
-        address = Address(url, *limits, headers=at.headers, shadow_safe=safe)
-        service = Service(address, form, services.session, *back)
-        found[name] = Candidate(name, service, remote=True, shadow_safe=safe)
+    for name, stack in settings.stacks.items():
+        service = Service(
+            Address(
+                services.apps.get(name, stack.url),
+                stack.silence_seconds,
+                stack.total_seconds,
+                headers=stack.headers,
+                shadow_safe=stack.shadow_safe,
+            ),
+            form,
+            services.session,
+            services.runs,
+            settings.gateway_url,
+            settings.gateway.key if settings.gateway else "",
+        )
+        found[name] = Candidate(name, service, remote=True, shadow_safe=stack.shadow_safe)
     return found
