@@ -1,4 +1,4 @@
-"""`cutover load`: both stacks under the same load, run by run, and one page on what came of it."""
+"""`cutover load`: runs Locust against each stack in turn, and writes a page that compares them."""
 
 from __future__ import annotations
 
@@ -20,27 +20,30 @@ from loadtests.plan import BUILT_IN, STACKS, interleaved
 from loadtests.report import STATUS, Terms, load_report
 from loadtests.rows import read_rows
 
-_NEXT: Final = {
+_NEXT_BY_VERDICT: Final = {
     "within margins": "raise the share: cutover ramp",
     "slower": "find the node that takes the time (nodes_ms in the router's log), and load again",
     "fails more": "read how requests end, in the page and in the router's log, and load again",
     "cannot tell": "load again, with more --pairs or what a reason above asks for",
 }
+
 Target = tuple[str, Mapping[str, str]]
 """A base URL, and the headers of each request there, which may be secrets."""
 
 
 def targets(
-    config: Path | None, flow: str, url: str, own: Sequence[str], headers: Mapping[str, str]
+    config: Path | None, flow: str, url: str, direct: Sequence[str], headers: Mapping[str, str]
 ) -> dict[str, Target]:
-    """Return where each stack is asked: at its own address, or at a router that knows the tester.
+    """Return where requests to each stack go.
 
-    Raises `Unusable` where only one of them would answer.
+    They go to the stacks' own addresses, `direct`, where these are not empty. Otherwise they go to
+    the router, at `url` or as configured, with the headers by which a tester picks a stack. Raises
+    `Unusable` for one address of the two, and for a router that lets no tester pick.
     """
-    if any(own):
-        if not all(own):
+    if any(direct):
+        if not all(direct):
             raise Unusable(where="--legacy and --graph", reason="name both, or none")
-        return {one: (at, headers) for one, at in zip(STACKS, own, strict=True)}
+        return {stack: (address, headers) for stack, address in zip(STACKS, direct, strict=True)}
     settings = load(config)
     key = settings.rollout.qa_key
     if not key or not settings.flows[flow].enable_langgraph:
@@ -49,34 +52,41 @@ def targets(
         raise Unusable(
             where=f"the router lets no client ask for a stack of {flow!r}", reason=needed
         )
-    at = url or settings.server_url
-    asks = {**headers, "x-cutover-qa-key": key}
-    return {one: (at, {**asks, "x-cutover-stack": one}) for one in STACKS}
+    router, tester = url or settings.server_url, {**headers, "x-cutover-qa-key": key}
+    return {stack: (router, {**tester, "x-cutover-stack": stack}) for stack in STACKS}
 
 
 def load_test(
-    at: Mapping[str, Target], terms: Terms, pairs: int, out: Path, locust: Mapping[str, Any]
+    at: Mapping[str, Target], terms: Terms, pairs: int, out: Path, options: Mapping[str, Any]
 ) -> int:
-    """Run pairs with Locust's options, write the page in `out`, and return the exit status.
+    """Run `pairs` pairs of runs, write the page in `out`, and return the exit status.
 
-    A run that breaks off leaves too few rows, and is void. Raises `Unusable`.
+    `at` says where each stack is, `options` are Locust's for all runs. A run that breaks off leaves
+    too few rows, and is void. Raises `Unusable` where `out` has the rows of another test.
     """
     rows = out / "rows"
     if rows.exists():
         raise Unusable(where=rows, reason="holds the rows of another test: name another folder")
     rows.mkdir(parents=True)
-    plan = interleaved(pairs, seed=pairs)
+    plan = interleaved(pairs, seed=pairs)  # the same command line has the same order
     locustfile = str(BUILT_IN.parent / "locustfile.py")
     command = [sys.executable, "-m", "locust", "--headless", "-f", locustfile]
     for run in plan:
         typer.echo(f"{terms.flow}: run {run.number + 1} of {len(plan)}, {run.stack}")
         url, headers = at[run.stack]
-        own = {"host": url, "stack": run.stack, "run-number": run.number, "seed": run.seed}
-        lasts = f"{terms.warm_up + terms.seconds:.0f}s"
-        given = {**locust, **own, "flow": terms.flow, "rows": rows, "run-time": lasts}
+        run_options = {
+            "host": url,
+            "stack": run.stack,
+            "run-number": run.number,
+            "seed": run.seed,
+            "flow": terms.flow,
+            "rows": rows,
+            "run-time": f"{terms.warm_up + terms.seconds:.0f}s",
+        }
+        every = {**options, **run_options}.items()
         with (out / f"run-{run.number:03}.log").open("wb") as log:
             subprocess.run(  # noqa: S603 - the arguments are ours
-                [*command, *(f"--{name}={value}" for name, value in given.items() if value)],
+                [*command, *(f"--{name}={value}" for name, value in every if value)],
                 env={**os.environ, "CUTOVER_LOAD_HEADERS": json.dumps(dict(headers))},
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -86,5 +96,5 @@ def load_test(
     (out / "load.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)))
     (out / "load.html").write_text(render("load.html.j2", report=report), "utf-8")
     typer.echo("\n".join([report.verdict, *report.reasons, str(out / "load.html")]))
-    typer.echo(f"next: {_NEXT[report.verdict]}")
+    typer.echo(f"next: {_NEXT_BY_VERDICT[report.verdict]}")
     return STATUS[report.verdict]
