@@ -1,4 +1,4 @@
-"""What benches measure, each in a process of its own, and how to wait for it."""
+"""Starts what benches measure, each in a process of its own: the router, nginx, a provider."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def running(*command: str) -> AsyncIterator[asyncio.subprocess.Process]:
 
 @asynccontextmanager
 async def announced(*module: str) -> AsyncIterator[str]:
-    """Run a module of Python, which prints its address; yield that."""
+    """Run a Python module whose first line of output ends with its address; yield the address."""
     async with running(sys.executable, "-m", *module) as process:
         line = await process.stdout.readline() if process.stdout else b""
         yield line.decode().split()[-1]
@@ -58,7 +58,10 @@ async def announced(*module: str) -> AsyncIterator[str]:
 async def configured(
     command: tuple[str, ...], template: str, port: int, **fields: Any
 ) -> AsyncIterator[psutil.Process]:
-    """Run a program with a file of settings until the block ends, once its port listens."""
+    """Run a program with a file of settings, made of `template`, until the block ends.
+
+    The block begins when `port` takes connections.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "settings.toml"
         path.write_text(template.format(port=port, folder=folder, **fields))
@@ -69,7 +72,7 @@ async def configured(
 
 @asynccontextmanager
 async def nginx(url: str, port: int) -> AsyncIterator[dict[str, str]]:
-    """Run nginx before a service, where it is installed; yield its origin by its name."""
+    """Run nginx in front of a service; yield its origin by the name `nginx`, {} without nginx."""
     if not shutil.which("nginx"):
         yield {}
         return
@@ -87,7 +90,7 @@ async def provider(chunk_ms: float) -> AsyncIterator[None]:
 
 
 async def listening(port: int) -> None:
-    """Wait until a port of this machine takes connections."""
+    """Wait until a port of this machine takes connections, for 30 s at most."""
     for _ in range(600):
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
