@@ -204,7 +204,7 @@ class _Schema:
             return [self.plain(one) for one in value]
         if not isinstance(value, dict):
             return value
-        name = str(value.get("$ref"))
+        name = str(value.get("$ref", ""))
         target = self._definitions.get(name.removeprefix("#/$defs/"))
         if isinstance(target, dict) and name not in self._open and self._left:
             self._left -= 1
