@@ -95,21 +95,25 @@ class _Wanted:
         return None
 
 
+_json = json.JSONDecoder(
+    strict=False,
+    object_pairs_hook=lambda pairs: [one for pair in pairs for one in pair],  # a name may be twice
+    parse_int=str,
+    parse_float=lambda number: str(float(number)).removesuffix(".0"),
+)
+
+
 def _values(value: Any) -> Iterator[str]:
     """Yield the whole values in a text: in JSON, also within a string, an address or a form."""
-    if isinstance(value, dict):
-        value = [*value, *value.values()]
     if isinstance(value, list):
         for one in value:
             yield from _values(one)
-    elif not isinstance(value, str):
-        yield str(value)
-    elif value.startswith(("{", "[", '"')):
+    elif isinstance(value, str) and value.lstrip()[:1] in {"{", "[", '"'}:
         try:
-            yield from _values(json.loads(value, strict=False))
+            yield from _values(_json.decode(value.strip()))
         except (ValueError, RecursionError):
             yield value
-    else:
+    elif isinstance(value, str):
         yield value
         if " " not in value:
             yield from re.split(r"[/?&=]", unquote(value))

@@ -368,6 +368,27 @@ async def test_users_and_conversations_are_forgotten(store: Store) -> None:
     assert forget(store, {"u-1"}, chats, REDACTOR) == Removed()
 
 
+@pytest.mark.parametrize(
+    ("known", "request_text"),
+    [
+        ("u-1", ' {"id":"u-1"}'),
+        ("u-1", json.dumps({"content": json.dumps({"id": "u-1"}, indent=1).join("\n\n")})),
+        ("u-1", '{"id":"u-1","id":"u-2"}'),
+        ("u-1", f'{{"id":"u-1","n":{"9" * 5_000}}}'),
+        ("17", '{"id":17.0}'),
+    ],
+    ids=["space before", "in a text, space before", "a name twice", "a long number", "a fraction"],
+)
+def test_a_user_is_forgotten_however_a_request_is_written(
+    tmp_path: Path, known: str, request_text: str
+) -> None:
+    """As clients may write JSON; what stands for nothing is no id, whatever it is called."""
+    store = Store(str(tmp_path))
+    store.add("chat", DAY, lines("a", request=request_text))
+    store.add("chat", DAY, lines("b", request='{"id":null,"message":"None, true"}'))
+    assert forget(store, {known, "None", "null", "True"}, set()).exchanges == {"a"}
+
+
 def test_forgetting_names_what_it_cannot_read(tmp_path: Path) -> None:
     """A torn file stays, and is said; a foreign line that holds the id goes."""
     store = Store(str(tmp_path))
