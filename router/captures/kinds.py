@@ -130,22 +130,23 @@ _CHECKS: Mapping[str, Callable[[str], bool]] = {
 
 def _built_in(name: str, row: Mapping[str, Any]) -> Kind:
     expression = "".join(row["pattern"]).replace("{secrets}", "|".join(SECRETS.values()))
-    compiled, likely = re.compile(expression), re.compile(row["likely"])
+    patterns = [re.compile(one) for one in (expression, row.get("also")) if one]
+    likely = re.compile(row["likely"])
     check, group = _CHECKS.get(name, bool), row.get("group", 0)
 
     def find(text: str) -> Iterator[Span]:
-        if not likely.search(text):
-            return
-        until, at = time.thread_time() + PATIENCE_SECONDS, 0
-        while (found := compiled.search(text, at)) is not None:
-            value, start = found[group], found.start(group)
-            while value and not check(value):  # the last group may be no part of it
-                value = _LAST_GROUP.sub("", value)
-                if time.thread_time() > until:
-                    raise PatternTooSlow(name)
-            if value:
-                yield start, start + len(value)
-            at = start + len(value) if value else found.start() + 1
+        until = time.thread_time() + PATIENCE_SECONDS
+        for pattern in patterns if likely.search(text) else ():
+            at = 0
+            while (found := pattern.search(text, at)) is not None:
+                value, start = found[group], found.start(group)
+                while value and not check(value):  # the last group may be no part of it
+                    value = _LAST_GROUP.sub("", value)
+                    if time.thread_time() > until:
+                        raise PatternTooSlow(name)
+                if value:
+                    yield start, start + len(value)
+                at = start + len(value) if value else found.start() + 1
 
     return Kind(name, row["what"], find, row.get("digits", False))
 

@@ -71,6 +71,15 @@ def test_kinds_are_found(name: str, value: str, around: str) -> None:
     assert f'{after}"' in request
 
 
+@pytest.mark.parametrize("between", [" ", " / ", ")", ", ", "; ", " - "])
+@pytest.mark.parametrize("second", ["138 0013 8000", "415-555-2671", "+44 20 7946 0958"])
+def test_two_telephone_numbers_in_a_row_are_found_whole(between: str, second: str) -> None:
+    """The first may look as if it went on with the second one's area code."""
+    found = redacted(line(request=json.dumps(f"call +49 30 1234567{between}{second} now")))
+    left = re.sub(r"<phone:\w+>", "", json.loads(found.request))
+    assert not re.search(r"\d", left)
+
+
 @pytest.mark.parametrize(("name", "value"), rows(SECRET_EXAMPLES))
 def test_secrets_are_found(name: str, value: str) -> None:
     """Every shape that the documents name, whole."""
