@@ -16,9 +16,9 @@ MOST_CHARACTERS: Final = 512
 
 
 async def pin(flow: str, conversation: str, stack: str) -> str:
-    """Return the stack of a conversation: `stack`, where none is pinned yet.
+    """Return the stack with which a conversation began, "" where it begins now, with `stack`.
 
-    Of two first turns at once both get the same. Raises SQLAlchemy's errors.
+    Of two first turns at once one begins it. Raises SQLAlchemy's errors.
     """
     world, conversation = current(), _stored(conversation)
     insert = world.database.insert_new(
@@ -29,7 +29,8 @@ async def pin(flow: str, conversation: str, stack: str) -> str:
         if found := (await connection.execute(pinned)).scalar():  # every turn but the first
             return str(found)
     async with world.database.engine.begin() as connection:
-        await connection.execute(insert)
+        if (await connection.execute(insert)).first():
+            return ""
         return str((await connection.execute(pinned)).scalar_one())
 
 

@@ -45,7 +45,7 @@ LAST_SECONDS = 5.0
 
 
 Pin = Callable[[str, str, str], Awaitable[str]]
-"""Pins a flow's conversation to a stack; returns the stack it was pinned to first."""
+"""Pins a flow's conversation to a stack; returns what it was pinned to before, or ""."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +169,8 @@ class FlowEndpoint:
             pinned = await self.pin(self.flow.name, conversation, found.stack)
         except Exception:
             log.exception("flow=%s conversation not pinned: the store is away", self.flow.name)
+            return found
+        if not pinned:  # its first turn: the share has drawn it, and the gate counts it
             return found
         known: StackName = "graph" if pinned == "graph" else "legacy"
         return assign(settings.shares, key, pinned=known)

@@ -71,6 +71,16 @@ async def test_a_run_is_captured_as_its_client_got_it(stage: Stage, tmp_path: Pa
     assert len(line.frames) == len(one.pieces)
 
 
+async def test_the_first_turn_of_a_sticky_conversation_is_drawn(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """And so counts for the gate; later ones are pinned."""
+    share = {"enable_langgraph": True, "langgraph_percent": 50.0, "sticky": "chat_id"}
+    capturing = Capturing(stage, tmp_path, flows={"chat": share})
+    await capturing.run(client(), client(), chat_id="c")
+    assert [line.why for line in capturing.lines] == ["percent", "pinned"]
+
+
 async def test_the_share_is_of_route_keys(stage: Stage, tmp_path: Path) -> None:
     """A shadow is captured where its exchange is."""
     flows = {"chat": {"shadow_percent": 100.0}}
