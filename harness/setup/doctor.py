@@ -13,11 +13,13 @@ from cutover.errors import Completed, CutoverError
 from harness.config import ConfigRefused, Settings, load
 from harness.setup.init import RAMP, WITHOUT, hold_plan
 from harness.setup.survey import Captured, Survey, survey
-from harness.setup.trial import Example
+from harness.setup.trial import Example, told
 
 State = Literal["ok", "warn", "fail"]
 PATIENCE: Final = 3
 """How many times longer than the longest silence seen a limit of silence is to be."""
+FAULTS: Final = 500
+SHOWN: Final = 40
 USES: Final = ("fallback", "mirror", "takeover", "replay")
 
 
@@ -110,17 +112,27 @@ def _streams(found: Survey) -> Iterator[Line]:
                 yield "warn", f"{stack} was not asked for {flow}", todo
             elif not trial.accepted:
                 todo = f"correct flows.{flow}.example, or add --header"
+                if trial.status >= FAULTS:
+                    todo = f"look into its log{_needs_gateway(found)}"
                 yield "fail", f"{stack} answers {flow} with {trial.status}", todo
             elif not trial.streams:
                 seen.append(f"{stack} no stream, passed on whole")
             else:
                 events, text, ending = trial.reading(declared.dialect)
-                read = f"{events} events of {declared.dialect.name}"
+                form = found.settings.flows[flow].dialect
+                read = f"{stack}: {events} events of {form}, text {text[:SHOWN]!r}"
                 if not isinstance(ending, Completed) or not text:
-                    detail = f"{stack}: {read} in {flow}, text {text[:40]!r}, which end as {ending}"
-                    yield "fail", detail, f"correct flows.{flow}.dialect"
-                seen.append(f"{stack} {read}, whole")
-    yield "ok", ", ".join(seen) or "the built-in flows", ""
+                    where = form if Path(form).suffix else f"flows.{flow}.dialect"
+                    todo = f"correct {where}{_needs_gateway(found)}"
+                    yield "fail", f"{read}, {told(ending)} in {flow}", todo
+                seen.append(f"{read}, whole")
+    yield "ok", "; ".join(seen) or "the built-in flows", ""
+
+
+def _needs_gateway(found: Survey) -> str:
+    if not found.faults.get("gateway"):
+        return ""
+    return "; if it asks its model at the gateway, start `cutover serve` first"
 
 
 def _keys(found: Survey) -> Iterator[Line]:
@@ -166,7 +178,7 @@ def _gateway(found: Survey) -> Iterator[Line]:
     # What makes a service's calls of a model come to the gateway, with their run.
     two_lines = (
         f'OpenAI(base_url="{url or "http://127.0.0.1:8081"}/v1") and '
-        'create(..., extra_headers={"traceparent": request.headers["traceparent"]})'
+        'create(..., extra_headers={"traceparent": request.headers.get("traceparent", "")})'
     )
     if not settings.stacks:
         yield "ok", "not needed: the stacks are in this process", ""

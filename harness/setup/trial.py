@@ -16,9 +16,10 @@ import httpx
 import msgspec
 from starlette.routing import compile_path
 
-from cutover.errors import Outcome, Unusable
+from cutover.errors import Completed, Failed, Outcome, Unusable
 from cutover.flow import ClientRequest
 from cutover.wire import BlockTooLong, Dialect, Reader
+from router.gateway.runs import TRIAL, headers
 
 SECONDS = 60.0
 """How long an answer may take; what has come by then is read."""
@@ -135,10 +136,28 @@ class Trial:
             pass
         return reader.events, "".join(reader.texts.values()), reader.ending
 
+    def read_whole(self, dialect: Dialect) -> bool:
+        """Whether a dialect finds a text and an end; there is nothing to find in one document."""
+        _, text, ending = self.reading(dialect)
+        return not self.streams or (bool(text) and isinstance(ending, Completed))
+
+
+def told(ending: Outcome) -> str:
+    """Return how a stream ends, in words."""
+    match ending:
+        case Failed():
+            return f"{ending.code}: {ending.detail}" if ending.detail else ending.code
+        case _:
+            return str(ending)
+
 
 def open_client() -> httpx.AsyncClient:
-    """Return what services are asked by, to be closed by the caller."""
-    return httpx.AsyncClient(timeout=httpx.Timeout(SECONDS, connect=5.0), trust_env=False)
+    """Return what services are asked by, to be closed by the caller.
+
+    A service finds the headers that it passes on, as it does behind a router.
+    """
+    timeout = httpx.Timeout(SECONDS, connect=5.0)
+    return httpx.AsyncClient(headers=headers(TRIAL, ""), timeout=timeout, trust_env=False)
 
 
 async def ask(

@@ -36,7 +36,7 @@ from router.gateway.providers import (
     target_of,
 )
 from router.gateway.refusals import CallRefused, for_model, form_of, refusal_of
-from router.gateway.runs import OpenRuns
+from router.gateway.runs import TRIAL, OpenRuns
 
 log = logging.getLogger("cutover.gateway")
 
@@ -191,6 +191,8 @@ class Gateway:
         Raises `CallRefused` for an id of ours whose run is gone, unless that was live to its end:
         what a shadow asks for belatedly must not be bought.
         """
+        if arrived.run == TRIAL and not self.settings.replays:
+            return None
         if not arrived.run:
             self._off_tape("no_run", arrived)
             return None

@@ -9,6 +9,8 @@ from weakref import WeakValueDictionary
 from cutover.tape import Run
 from cutover.tape.remote import GATEWAY_HEADER, KEY_HEADER, RUN_HEADER
 
+TRIAL = f"{0xD0C704:032x}"
+"""The run that a trial of a service names: its calls are made, and are on no tape."""
 REMEMBERED = 10_000
 """Runs of which it is known, when they are gone, whether their calls may still be made."""
 

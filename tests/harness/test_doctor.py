@@ -16,6 +16,7 @@ from harness.config import parse
 from harness.setup.doctor import CHECKS, judge, page
 from harness.setup.survey import Captured, Survey, survey
 from harness.setup.trial import Trial
+from router.gateway.runs import TRIAL
 from tests.support.origin import Origin, Reply
 
 STREAM = (
@@ -89,6 +90,11 @@ ROWS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any], str, str]] = {
     "another dialect": (flow(dialect="anthropic"), {}, "streams fail", "flows.mine.dialect"),
     "cut": ({}, {"graph.raw": STREAM[:90]}, "streams fail", "truncated"),
     "refuses": ({}, {"graph.status": 401}, "streams fail", "--header"),
+    "fails": ({}, {"graph.status": 500}, "streams fail", "look into its log"),
+    "asks its model where nothing is": (
+        *({}, {"graph.status": 500, "faults": {"gateway": "refused"}, "status": None}),
+        *("streams fail", "start `cutover serve` first"),
+    ),
     "no example": ({}, {"trials": {}}, "streams warn", "flows.mine.example"),
     "no stream": ({}, {"graph.media": "application/json"}, "streams ok", "no stream"),
     "no keys": (flow(keys={}, sticky=""), {}, "keys warn", TURNS),
@@ -207,6 +213,7 @@ async def test_services_and_stores_are_asked(tmp_path: Path) -> None:
         assert [len(origin.asked) for origin in (one, other)] == [1, 1]
         assert one.asked[0].headers["authorization"] == "Bearer k"
         assert one.asked[0].target == "/ask"
+        assert one.asked[0].headers["traceparent"].split("-")[1] == TRIAL
     assert (found.status, found.faults["database"], found.faults["captures"]) == (None, "", "")
     assert judge(found).healthy
     assert not list((tmp_path / "captures").rglob("*.zst"))

@@ -15,6 +15,7 @@ from cutover.tape import Entry
 from cutover.tape.remote import TARGET_HEADER
 from loadtests.simulator import Answer, Cut, NeverAnswers, Reset, Silence
 from router.gateway import Provider
+from router.gateway.runs import TRIAL, headers
 from tests.support.gateway import GatewayStage, gateway_stage
 from tests.support.origin import Origin, Reply
 
@@ -58,6 +59,15 @@ async def test_what_belongs_to_no_run_is_passed_on_and_counted() -> None:
         assert stage.gateway.runs.uncorrelated == counted
         assert len(stage.sim.requests) == 3
         assert stage.names == []
+
+
+@pytest.mark.parametrize("name", ["x-cutover-run", "traceparent"])
+async def test_what_a_trial_of_a_service_asks_is_made_and_not_counted(name: str) -> None:
+    """Else a doctor would find its own calls at fault, and say that a set-up does not work."""
+    async with gateway_stage() as stage:
+        answer = await post(stage.url, **{name: headers(TRIAL, "")[name]})
+        assert answer.status_code == 200
+        assert (len(stage.sim.requests), stage.gateway.runs.uncorrelated) == (1, {})
 
 
 @pytest.mark.parametrize("how", ["unknown", "path", "trace"])
