@@ -24,16 +24,26 @@ from jinja2 import Environment, FileSystemLoader
 
 from cutover.errors import Completed, Unusable
 from cutover.flow import ClientRequest
-from cutover.wire import Dialect, events, read_dialect, recognise
+from cutover.wire import Dialect, read_dialect, recognise
 from harness.config import ConfigRefused, parse
 from harness.server.apps import started
-from harness.setup.trial import CREDENTIALS, Example, Shape, Trial, ask, open_client, shapes_for
+from harness.setup.draft import draft
+from harness.setup.trial import (
+    CREDENTIALS,
+    Example,
+    Shape,
+    Trial,
+    ask,
+    open_client,
+    shapes_for,
+    told,
+)
 from router.services import ServiceFlow
 
 FLOW = "main"
 RAMP = (0.0, 1.0, 5.0, 25.0, 50.0, 100.0)
 """Shares at which a configuration must be valid."""
-SHOWN, SHOWN_BYTES = 60, 1_000
+SHOWN, SHOWN_BYTES, SHOWN_LINES = 60, 1_000, 6
 LONGEST_PATH = 256
 NONE = "-"
 WITHOUT = (
@@ -101,6 +111,8 @@ class Discovery:
     dialect: str
     drafted: str
     """The text of the dialect's file, where it is no built-in one."""
+    read: bool
+    """Whether the dialect finds a text and an end in both answers."""
     keys: Mapping[str, str]
 
 
@@ -124,7 +136,8 @@ async def look(old: str, new: str, asking: Asking, tell: Tell, choose: Choose) -
     keys = _keys(example.received(path), form, asking, conversation, choose)
     tell(f"conversation: {keys.get('conversation', f'none; {WITHOUT}')}")
     sides = {"legacy": old, "graph": new}
-    return Discovery(sides, path, example, form.name, drafted, keys)
+    read = all(trial.read_whole(form) for trial in both.values())
+    return Discovery(sides, path, example, form.name, drafted, read, keys)
 
 
 def refuse_existing(out: Path) -> None:
@@ -154,7 +167,8 @@ def write(found: Discovery, out: Path, tell: Tell) -> Sequence[str]:
     hold_plan(tomllib.loads(text), FLOW)
     if found.drafted:
         Path(dialect).write_text(found.drafted, "utf-8")
-        tell(f"no built-in dialect reads these streams: complete the skeleton in {dialect}")
+        todo = "see that the texts above are right, or correct it" if found.read else "complete it"
+        tell(f"no built-in dialect reads these streams; {dialect} was made from one: {todo}")
     out.write_text(text, "utf-8")
     tell(f"wrote {out}: valid at {', '.join(f'{one:g}' for one in RAMP)} %")
     return [
@@ -256,22 +270,20 @@ def _dialect(before: Trial, after: Trial) -> tuple[Dialect, str]:
         why = "a client understands one of them. Let NEW speak as OLD does"
         raise Unusable(where=speak, reason=why)
     text = _skeleton(before)
-    return read_dialect(text, "dialect.toml", "dialect"), text
+    return read_dialect(text, "dialect.toml", "dialect.toml"), text
 
 
 def _skeleton(trial: Trial) -> str:
-    """Return a dialect to be completed; raises `Unusable` where events are no JSON."""
+    """Return a dialect to be looked at; raises `Unusable` where events are no JSON."""
     sse = trial.media == "text/event-stream"
-    first = events(trial.raw)[0].data if sse and events(trial.raw) else trial.raw.split(b"\n")[0]
-    try:
-        json.loads(first)
-    except ValueError as error:
+    form = draft(trial.raw, sse=sse)
+    if form is None:
         stream = f"no dialect reads a stream that begins {trial.raw[:SHOWN]!r}"
         why = "SSE and lines with JSON in them are read, and plain text sent as text/plain"
-        raise Unusable(where=stream, reason=f"its events are no JSON: {why}") from error
-    shown = trial.raw[:SHOWN_BYTES].decode("utf-8", "replace").splitlines()
-    began = [ascii(line)[1:-1] for line in shown if line]
-    return _rendered("dialect.toml.j2", framing="sse" if sse else "ndjson", began=began)
+        raise Unusable(where=stream, reason=f"its events are no JSON: {why}")
+    shown = [one for one in trial.raw[:SHOWN_BYTES].decode("ascii", "replace").splitlines() if one]
+    began = [one if one.isprintable() else ascii(one)[1:-1] for one in shown[:SHOWN_LINES]]
+    return _rendered("dialect.toml.j2", framing="sse" if sse else "ndjson", began=began, form=form)
 
 
 def _saw(trial: Trial, form: Dialect | None = None) -> str:
@@ -283,7 +295,7 @@ def _saw(trial: Trial, form: Dialect | None = None) -> str:
         to = f" to {trial.location}" if trial.location else ""
         return f"status {trial.status}{to} {trial.media}{kept}: {start!r}"
     events, text, ending = trial.reading(form)
-    end = "whole" if isinstance(ending, Completed) else f"not whole: {ending}"
+    end = "whole" if isinstance(ending, Completed) else f"not whole ({told(ending)})"
     return (
         f"{trial.status} {trial.media}, {form.name}, {events} events, first after "
         f"{trial.first:.1f} s, all after {trial.total:.1f} s, {end}: {text[:SHOWN]!r}"

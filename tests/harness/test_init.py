@@ -22,7 +22,7 @@ from harness.config import decode, load, parse
 from harness.live import LiveSettings
 from harness.services import dialect, flow_of, open_services
 from harness.setup.init import Asking, Discovery, look, write
-from harness.setup.trial import Example
+from harness.setup.trial import Example, Trial
 from rules.flows import FLOWS
 from tests.support.origin import Asked, Origin, Reply
 from tests.support.stage import staged
@@ -209,18 +209,73 @@ TOKENS = (
     ("stream", "media", "framing"),
     [(b"".join(TOKENS), SSE, "sse"), (b'{"w":"Hello"}\n{"w":" you"}\n', LINES, "ndjson")],
 )
-async def test_an_unknown_stream_gets_a_dialect_to_be_completed(
+async def test_an_unknown_stream_gets_a_dialect_of_its_own(
     stream: bytes, media: str, framing: str, tmp_path: Path
 ) -> None:
-    """It shows how an answer begins, and is valid: doctor says what is missing."""
+    """It shows how an answer begins, and reads it."""
+    result, told = await drafted(stream, tmp_path, media)
+    assert "whole: 'Hello you'" in told
+    assert "see that the texts above are right" in told
+    written = (tmp_path / "dialect.toml").read_text("utf-8")
+    assert "Hello" in written.partition("framing")[0]
+    form = dialect(str(tmp_path / "dialect.toml"))
+    assert (result.read, form.framing) == (True, framing)
+    cut = Trial(200, media, stream[:-20], whole=False)
+    assert not cut.read_whole(form)
+
+
+FORMS: Mapping[str, tuple[bytes, str]] = {
+    "pieces and a mark": (
+        b'data: {"delta":"Hello"}\n\ndata: {"delta":" you"}\n\ndata: [DONE]\n\n',
+        "Hello you",
+    ),
+    "names on a line of their own": (
+        (
+            b'event: token\ndata: {"id":"a1","data":"Hello"}\n\n'
+            b'event: token\ndata: {"id":"a1","data":" you"}\n\nevent: end\ndata: {}\n\n'
+        ),
+        "Hello you",
+    ),
+    "the text so far": (
+        b'data: {"answer":"Hel"}\n\ndata: {"answer":"Hello"}\n\ndata: [DONE]\n\n',
+        "Hello",
+    ),
+    "in a list, the whole once more": (
+        (
+            b'data: {"type":"piece","parts":[{"text":"Hello"}]}\n\n'
+            b'data: {"type":"piece","parts":[{"text":" you"}]}\n\n'
+            b'data: {"type":"done","text":"Hello you"}\n\n'
+        ),
+        "Hello you",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+async def test_a_dialect_is_made_from_an_answer(name: str, tmp_path: Path) -> None:
+    """With its end, so that a cut is seen."""
+    stream, text = FORMS[name]
+    result, _ = await drafted(stream, tmp_path)
+    form = dialect(str(tmp_path / "dialect.toml"))
+    assert Trial(200, SSE, stream, whole=True).reading(form)[1] == text
+    assert result.read
+    assert not Trial(200, SSE, stream.rpartition(b"data:")[0], whole=True).read_whole(form)
+
+
+async def test_a_dialect_that_finds_no_text_is_to_be_completed(tmp_path: Path) -> None:
+    """It is valid: doctor says what is missing."""
+    result, told = await drafted(b'data: {"n":1}\n\ndata: {"n":2}\n\n', tmp_path)
+    assert not result.read
+    assert told.endswith("was made from one: complete it")
+
+
+async def drafted(stream: bytes, folder: Path, media: str = SSE) -> tuple[Discovery, str]:
+    """Return what is found of a stream, and what is said; files are written to a folder."""
     stranger = Stranger("/say", "text", stream, media)
-    result, _ = await found(stranger, path="/say", body='{"text": "hi"}')
-    told: list[str] = []
-    write(result, tmp_path / "cutover.toml", told.append)
-    assert dialect(str(tmp_path / "dialect.toml")).framing == framing
-    skeleton = (tmp_path / "dialect.toml").read_text("utf-8")
-    assert "Hello" in skeleton.partition("framing")[0]
-    assert "complete the skeleton" in told[0]
+    result, told = await found(stranger, path="/say", body='{"text": "hi"}')
+    said: list[str] = []
+    write(result, folder / "cutover.toml", said.append)
+    return result, told + said[0]
 
 
 async def test_what_is_no_stream_of_json_is_said() -> None:
