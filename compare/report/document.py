@@ -286,11 +286,13 @@ def _lapsed(cause: Cause) -> str:
 
 def _in_part(compared: Any, exchanges: Sequence[ExchangeRow]) -> Iterator[str]:
     """Yield what a verdict on pairs leaves open, for a reader who sees nothing but the verdict."""
+    parts = [*compared["left_out"].explode().dropna().unique()]
+    part = f" ({parts[0]})" if len(parts) == 1 else ""
     counts = {
         "pairs hold ids, or moments in prompts, that are taken for equal": sum(
             compared["folded"] > 0
         ),
-        "pairs were compared only in part": compared["left_out"].astype(bool).sum(),
+        f"pairs were compared only in part{part}": compared["left_out"].astype(bool).sum(),
         "exchanges were taken over: `cutover gate` counts these failures": sum(
             bool(one.failed_behind) for one in exchanges
         ),
