@@ -46,6 +46,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
     checks: Sequence[Check]
     uses: Sequence[Use] = ()
+    running: bool = False
+    """Whether the router answers."""
 
     @property
     def healthy(self) -> bool:
@@ -65,7 +67,8 @@ async def diagnose(path: Path | None, headers: Mapping[str, str]) -> Diagnosis:
 def judge(found: Survey) -> Diagnosis:
     """Return what a survey shows: of each check its first line, or else that all is well."""
     checks = [Check(name, *next(check(found))) for name, check in CHECKS.items()]
-    return Diagnosis(checks, [use for name in found.settings.flows for use in _uses(found, name)])
+    uses = [use for name in found.settings.flows for use in _uses(found, name)]
+    return Diagnosis(checks, uses, found.status is not None)
 
 
 Line = tuple[State, str, str]
@@ -317,5 +320,7 @@ def page(found: Diagnosis) -> str:
         mine = {one.name: one for one in found.uses if one.flow == flow}
         lines.append("  ".join([flow.ljust(width), *(mine[one].works.ljust(8) for one in USES)]))
         lines += [f"  {one.name}: {one.why}" for one in mine.values() if one.why]
-    follows = "cutover serve" if found.healthy else "mend what fails, and ask the doctor again"
+    follows = "mend what fails, and ask the doctor again"
+    if found.healthy:
+        follows = "ask the router, and then cutover diff" if found.running else "cutover serve"
     return "\n".join(line.rstrip() for line in [*lines, f"next: {follows}"])

@@ -163,7 +163,8 @@ def test_a_set_up_in_which_all_works_says_so() -> None:
     assert [one.split()[0] for one in shown[:10]] == ["ok"] * 10
     assert shown[11].split() == ["works", "fallback", "mirror", "takeover", "replay"]
     assert shown[12].split() == ["mine", "yes", "yes", "yes", "yes"]
-    assert shown[13:] == ["next: cutover serve"]
+    assert shown[13:] == ["next: ask the router, and then cutover diff"]
+    assert page(judge(surveyed({}, {"status": None}))).endswith("next: cutover serve")
 
 
 BUILT_IN: Mapping[str, Any] = {
