@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import typer.main
 
+from cutover.errors import Completed
+from cutover.wire import Reader, read_dialect
 from harness.cli import cli
 from rules.flows import FLOWS
 from tests.compare.planted import ROWS
@@ -133,6 +135,15 @@ def test_both_readmes_promise_the_same() -> None:
 def test_the_planted_faults_of_the_readme_are_counted() -> None:
     """As many as there are rows."""
     assert f"| {len(ROWS)} of {len(ROWS)} planted faults" in DOCUMENTS["README.md"]
+
+
+def test_the_dialect_that_is_shown_reads_a_stream() -> None:
+    """Its text and its end."""
+    page = (ROOT / "docs" / "services.md").read_text("utf-8").partition("## Write a dialect")[2]
+    reader = Reader(read_dialect(page.split("```")[1].removeprefix("toml"), "services.md"))
+    reader.feed(b'data: {"choices":[{"delta":"Hi"}]}\n\ndata: [DONE]\n\n')
+    reader.close()
+    assert (list(reader.texts.values()), reader.ending) == (["Hi"], Completed())
 
 
 def test_every_option_of_a_flow_is_listed() -> None:
