@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, zip_longest
 from typing import Any, Final
@@ -120,13 +120,14 @@ class Reader:
     def feed(self, piece: bytes) -> list[Frame]:
         """Take the next bytes; return the events they complete. Raises `BlockTooLong`."""
         frames: list[Frame] = []
-        for before, alike in groupby(self._splitter.feed(piece), self._like_before):
+        for alike, same in groupby(self._with_text(piece), lambda event: event[1] != ""):
+            before = self._before if alike else None
             if before is None:
-                frames += map(self._read, alike)
+                frames += (self._read(block) for block, _ in same)
             elif self._joins:
-                frames.append(self._go_on(before, list(alike)))
+                frames.append(self._go_on(before, list(same)))
             else:
-                frames += (self._go_on(before, [block]) for block in alike)
+                frames += (self._go_on(before, [event]) for event in same)
         return frames
 
     def close(self, *, torn: bool = False) -> list[Frame]:
@@ -241,16 +242,18 @@ class Reader:
         self._before = None if ids else EventTemplate.of(frame)
         return frame
 
-    def _like_before(self, block: bytes) -> EventTemplate | None:
-        """Return the event before this one, where the two differ in their text alone."""
-        return self._before if self._before is not None and self._before.text_of(block) else None
+    def _with_text(self, piece: bytes) -> Iterator[tuple[bytes, str]]:
+        """Yield the next events; with its text, where one differs from the last in that alone."""
+        for block in self._splitter.feed(piece):
+            yield block, self._before.text_of(block) if self._before is not None else ""
 
-    def _go_on(self, before: EventTemplate, blocks: Sequence[bytes]) -> Frame:
+    def _go_on(self, before: EventTemplate, events: Sequence[tuple[bytes, str]]) -> Frame:
         """Read events that are the one before them but for their text."""
         channel = before.cut.channel
-        self.events += len(blocks)
-        self.recognised += len(blocks)
-        block, text = b"".join(blocks), "".join(map(before.text_of, blocks))
+        self.events += len(events)
+        self.recognised += len(events)
+        block = b"".join(block for block, _ in events)
+        text = "".join(text for _, text in events)
         self.texts.add(channel, text)
         cut = TextCut(before.cut.places, channel, text)
         return Frame(block, before.name, ((channel, text),), source=(cut,))
