@@ -8,12 +8,15 @@ COMPILE := UV_CUSTOM_COMPILE_COMMAND="make pins" $(BIN)/uv pip compile --quiet -
 	--python-version 3.11 --generate-hashes --no-emit-index-url $(UPGRADE) pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve studio test lint bench nightly pins clean
+.PHONY: help setup demo serve studio test lint bench nightly pins clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
 setup: .venv/.project  ## make .venv with the pinned, hashed dependencies and the project
+
+demo: setup  ## show a whole rollout with a simulated model, in a minute or two
+	$(BIN)/cutover demo
 
 serve: setup  ## serve the five flows at 127.0.0.1:8080 with a simulated model
 	$(BIN)/cutover serve --simulate
