@@ -133,14 +133,7 @@ async def prompt_generation(state: ChatState, runtime: Runtime[Context]) -> dict
     options = _options(state, runtime)
     now = datetime.fromisoformat(state["started_at"])
     given = moment_parameters(now, options.timezone) | (state.get("prompt_params") or {})
-    line = user_line(given.get("user_name"))
-    return {"generated_prompt": prompt("chat_system", {**given, "user_line": line})}
-
-
-def user_line(user_name: str | None) -> str:
-    """Return the prompt's line about who speaks, "" where that is not known."""
-    name = str(user_name or "").strip()
-    return f"\n和你说话的人叫 {name}。" if name else ""
+    return {"generated_prompt": prompt("chat_system", given)}
 
 
 async def model_call(state: ChatState, runtime: Runtime[Context]) -> dict[str, Any]:

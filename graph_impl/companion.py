@@ -203,13 +203,7 @@ def _system(state: CompanionState, options: wire.CompanionOptions) -> str:
         "intent": intents.intent_snippet(state["message"]),
         "working_memory": state["working_memory"],
     }
-    parameters |= {"memories": recalled, "memories_section": memories_section(recalled)}
-    return prompt("companion_system", parameters)
-
-
-def memories_section(memories: Sequence[str]) -> str:
-    """Return the prompt's section of memories, "" where there are none."""
-    return f"\n\n# 你记得的事\n{prompts.bullets(memories)}" if memories else ""
+    return prompt("companion_system", {**parameters, "memories": recalled})
 
 
 async def _ask_human(**form: Any) -> str:

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from langchain_core.messages import (
@@ -84,21 +84,26 @@ class CurrentStore(BaseStore):
 # Prompts and messages
 
 PROMPTS = Path(__file__).parent / "prompts"
-"""The prompts of this stack, a template each."""
+"""The prompts of this stack, a template each, as `cutover prompts convert` wrote them."""
+FORMATS: Final[Mapping[str, Literal["f-string", "jinja2"]]] = {".txt": "f-string", ".j2": "jinja2"}
+"""LangChain's formats by the suffixes of files."""
 
 
 @cache
-def _template(path: Path) -> PromptTemplate:
-    return PromptTemplate.from_template(path.read_text("utf-8").removesuffix("\n"))
+def _template(folder: Path, name: str) -> PromptTemplate | None:
+    for path in (one for kind in FORMATS if (one := folder / f"{name}{kind}").is_file()):
+        text = path.read_text("utf-8").removesuffix("\n")
+        return PromptTemplate.from_template(text, template_format=FORMATS[path.suffix])
+    return None
 
 
 def prompt(name: str, parameters: Mapping[str, Any], folder: Path = PROMPTS) -> str:
     """Return a prompt, filled in; a missing file is replaced by the built-in one, and logged."""
-    try:
-        template = _template(folder / f"{name}.txt")
-    except FileNotFoundError:
+    if (template := _template(folder, name)) is None:
         log.warning("prompt=%s missing folder=%s: the built-in one stands in", name, folder)
         return default_prompt(name, parameters)
+    if template.template_format == "jinja2":
+        return template.format(**parameters)
     texts = as_texts(parameters)
     return template.format(**{one: texts.get(one, "") for one in template.input_variables})
 

@@ -9,9 +9,10 @@ import importlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, TemplateError, nodes
 from jinja2.defaults import DEFAULT_NAMESPACE
@@ -19,16 +20,17 @@ from jinja2.meta import find_undeclared_variables
 from langchain_core.prompts import PromptTemplate
 
 from cutover.errors import Unusable
-from graph_impl.chat import user_line
-from graph_impl.companion import memories_section
-from graph_impl.flow import prompt
+from graph_impl.flow import FORMATS, prompt
 from legacy.model import PROMPTS, render
 
 Values = Mapping[str, Any]
 Render = Callable[[Values], str]
-SUFFIXES: Final[Mapping[str, Literal["f-string", "jinja2"]]] = {".txt": "f-string", ".j2": "jinja2"}
-"""LangChain's formats by the suffixes of files."""
 _TEMPLATES: Final = frozenset({".j2", ".jinja", ".jinja2"})
+_UNRENDERED: Final = (
+    *(TemplateError, TypeError, ValueError, AttributeError),
+    *(ArithmeticError, LookupError, RecursionError),
+)
+"""What templates raise for parameters that are none of theirs."""
 _TEXTS: Final = ("", "plain", "{x} {{ 7*7 }} {% raw %}", " two\nlines \n", "你好 <&>'\"\\", None)
 """What prompts have failed on."""
 _BUILT_IN: Final[dict[str, Any]] = {
@@ -98,7 +100,7 @@ def convert_all(
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(content)
         stay += bool(problems)
-        equal = f"{path} → {target}: {SUFFIXES.get(made.kind)}, equal in {made.proofs} renderings"
+        equal = f"{path} → {target}: {FORMATS.get(made.kind)}, equal in {made.proofs} renderings"
         lines += problems or [equal]
     follows = f"cutover prompts check {root} {to}" if to else "the same with --to FOLDER"
     mend = f"next: mend {stay} of the templates, or write those in Python"
@@ -112,16 +114,15 @@ def convert(path: Path, root: Path, values: Sequence[Values] = ()) -> Prompt:
     try:
         source = path.read_text("utf-8")
         tree = environment.parse(source)
-    except (TemplateError, UnicodeDecodeError) as error:
-        line = getattr(error, "lineno", 0)
+        if problems := [f"{path}:{line}: {what}" for line, what in _unsayable(tree, environment)]:
+            return Prompt(name, problems=problems)
+        text = _as_fstring(tree)
+        kind, text = (".j2", source) if text is None else (".txt", text)
+        legacy, graph = environment.from_string(source).render, _prompt(text, kind)
+    except (TemplateError, SyntaxError, OSError, ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", None) or 0
         return Prompt(name, problems=[f"{path}:{line}: no template: {error}"])
-    if problems := [f"{path}:{line}: {what}" for line, what in _unsayable(tree, environment)]:
-        return Prompt(name, problems=problems)
-    text = _as_fstring(tree)
-    kind, text = (".j2", source) if text is None else (".txt", text)
-    found = compare(
-        name, environment.from_string(source).render, _prompt(text, kind), values or samples(tree)
-    )
+    found = compare(name, legacy, graph, values or samples(tree))
     return Prompt(name, kind, text, found.proofs, found.problems)
 
 
@@ -131,7 +132,7 @@ def _environment(folder: Path) -> Environment:
 
 
 def _prompt(text: str, kind: str) -> Render:
-    made = PromptTemplate.from_template(text, template_format=SUFFIXES[kind])
+    made = PromptTemplate.from_template(text, template_format=FORMATS[kind])
     return lambda values: made.format(**values)
 
 
@@ -188,8 +189,8 @@ def compare(name: str, legacy: Render, graph: Render, values: Iterable[Values]) 
     for one in values:
         try:
             due = legacy(one)
-        except (TemplateError, TypeError, ValueError, AttributeError):
-            continue  # no parameters of this template
+        except _UNRENDERED:
+            continue
         try:
             made = graph(one)
         except Exception as error:  # noqa: BLE001 - whatever it is, the prompt cannot be used
@@ -230,7 +231,7 @@ def check(folder: Path, prompts: str, values: Sequence[Values] = ()) -> list[Pro
 def _found(prompts: str, name: str) -> Render:
     """Return a prompt of a folder, or of a module by its attribute's name; raises `Unusable`."""
     if Path(prompts).is_dir():
-        for kind in SUFFIXES:
+        for kind in FORMATS:
             if (path := Path(prompts, name + kind)).is_file():
                 return _prompt(path.read_text("utf-8").removesuffix("\n"), kind)
         raise Unusable(where=prompts, reason=f"no {name}.txt and no {name}.j2")
@@ -243,27 +244,12 @@ def _found(prompts: str, name: str) -> Render:
 
 def check_built_in() -> list[Prompt]:
     """Compare the prompts of the built-in flows, as both stacks fill them in."""
-
-    def graph(name: str) -> Render:
-        """Return graph's prompt: its nodes pass the lines that a template has a condition for."""
-        return lambda values: prompt(
-            name,
-            {
-                **values,
-                "user_line": user_line(values["user_name"]),
-                "memories_section": memories_section(values["recalled"]),
-            },
-        )
-
-    def legacy(name: str) -> Render:
-        return lambda values: render(name, values)
-
     found = []
     for path in templates(PROMPTS):
         name, values = path.stem, list[Values]()
         for recalled in ([], ["likes  tea", "{x} {{ y }}"]):
-            lists: dict[str, Any] = {"recalled": recalled, "known": recalled, "workers": ["a", "b"]}
+            lists: dict[str, Any] = {"known": recalled, "workers": ["a", "b"]}
             lists["memories"] = recalled if name == "companion_system" else "".join(recalled)
             values += [_BUILT_IN | lists, dict.fromkeys(_BUILT_IN, "") | lists]
-        found.append(compare(name, legacy(name), graph(name), values))
+        found.append(compare(name, partial(render, name), partial(prompt, name), values))
     return found

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from graph_impl.flow import PROMPTS
 from harness.cli import cli
 
 TEMPLATES = Path(__file__).parents[2] / "legacy" / "prompts"
@@ -33,6 +35,17 @@ def test_the_built_in_flows_have_equal_prompts() -> None:
         one.stem for one in sorted(TEMPLATES.iterdir())
     ]
     assert lines[-1] == "next: cutover diff"
+
+
+def test_the_built_in_prompts_are_what_convert_writes(tmp_path: Path) -> None:
+    """Byte for byte, from templates with conditions, loops, filters and white space control."""
+    assert prompts("convert", TEMPLATES, "--to", tmp_path)[0] == 0
+    ours, theirs = (
+        {one.name: one.read_bytes() for one in folder.iterdir()} for folder in (PROMPTS, tmp_path)
+    )
+    assert ours == theirs
+    source = b"".join(one.read_bytes() for one in TEMPLATES.iterdir())
+    assert all(one in source for one in (b"{%- if", b"{% for", b"| trim", b"-%}"))
 
 
 def test_what_is_converted_is_equal_in_its_folder(tmp_path: Path) -> None:
@@ -96,6 +109,24 @@ def test_what_stays_is_named_with_its_line(tmp_path: Path, text: str, problem: s
     assert (status, to.exists()) == (1, False)
     assert problem in lines[0]
     assert lines[-1] == "next: mend 1 of the templates, or write those in Python"
+
+
+STAYS = tomllib.loads(Path(__file__).with_name("templates.toml").read_text("utf-8"))["stays"]
+
+
+@pytest.mark.parametrize("row", STAYS)
+def test_what_stays_holds_up_no_other(tmp_path: Path, row: str) -> None:
+    """Nor do a folder and a dead link with the name of a template, or bytes that are no text."""
+    text, problem = STAYS[row]
+    template(tmp_path, text, "bad.j2")
+    template(tmp_path, "Hi {{ name }}", "good.j2")
+    (tmp_path / "folder.j2").mkdir()
+    (tmp_path / "link.j2").symlink_to("nowhere")
+    (tmp_path / "bytes.j2").write_bytes(b"\xff\xfe")
+    status, lines = prompts("convert", tmp_path, "--to", tmp_path / "to")
+    assert (status, [one.name for one in (tmp_path / "to").iterdir()]) == (1, ["good.txt"])
+    assert any("bad" in one and problem in one for one in lines), lines
+    assert lines[-1] == "next: mend 4 of the templates, or write those in Python"
 
 
 def test_own_parameters_prove_what_texts_cannot(tmp_path: Path) -> None:
