@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -16,7 +17,6 @@ from compare.differences import Pair
 from cutover import CutoverError, Event, Exchange, Request, Stack, effect
 from cutover.flow import Flow
 from cutover.wire import AnswerHead, End, Piece, find_dialect
-from loadtests.simulator import Answer
 from router.captures.lines import played_line, served_lines
 from router.driver import Candidate
 from router.exchange import Served, finish
@@ -25,77 +25,16 @@ from router.services import ServiceFlow, ServiceRequest
 from router.shadow import Played, play
 from rules.flows import FLOWS
 from tests.flows import golden
-from tests.flows.golden_case import SETTINGS, Case, answer, call
-from tests.flows.golden_steps import FACTS, NO, READ, YES, companion, final, ops, picture, pipeline
-from tests.flows.golden_talk import TURN, chat, session
+from tests.flows.golden_case import SETTINGS, Case, cases_of
 from tests.support.stage import staged
 
 Name = Literal["legacy", "graph"]
 CHUNK_MS, LONG_MS = 40.0, 600.0
 """What the simulated model waits before each chunk, and where a text takes seconds."""
 
-SUM = call("calculate", '{"expression": "12 * 7"}')
-SUMS = answer("", tool_calls=(SUM, call("calculate", '{"expression": "3 + 4"}', 2)))
-FORM = json.dumps({"title": "When?", "fields": [{"name": "day", "label": "Day", "type": "text"}]})
-TEA = '{"operations":[{"op":"add","text":"likes tea","type":"preference","confidence":1}]}'
-LONG = Answer(pieces=("One café,", " two,", " three,", " four,", " five,", " six,", " seven."))
-DEPLOY = json.dumps({"worker": "deploy", "action": "run", "args": {}})
-CHECK = json.dumps({"worker": "network", "action": "reach", "args": {"host": "::1", "port": 1}})
-
-
-def whole(text: str, **more: Any) -> Answer:
-    """Return an answer in one piece: each piece takes the test its time."""
-    return Answer(text=text, pieces=(text,), **more)
-
-
-_CASES = (
-    chat(
-        "plain",
-        (),
-        answer("", tool_calls=(SUM,), reasoning="A sum."),
-        whole("It is 84.", reasoning="That is it."),
-        options={"wire": "extended", "yield_interval": 0.0},
-        body={"user_name": "Ada", "user_id": "u"},
-    ),
-    chat("two tools", (), SUMS, whole("84 and 7.")),
-    chat("history", (), whole("Yes."), body={"message_id": "m2"}, before=(
-        ({"message_id": "m1", "chat_id": "c", "content": "I am Ada"}, (whole("Hello!"),)),
-    )),
-    chat("a tool that fails", (), answer("", tool_calls=(call("fly", "{}"),)), whole("Hm.")),
-    chat("unknown", (), body={"content": None}),
-    chat("long", (), LONG, options={"yield_interval": 0.0}),
-    companion("plain", (), whole("Let me see. ", tool_calls=(SUM,)), whole("It is 84.")),
-    companion("two tools", (), SUMS, whole("84 and 7.")),
-    companion("long", (), LONG),
-    companion("asks", (), answer("", tool_calls=(call("ask_human", FORM),))),
-    companion("fails", (), whole("a b c d", finish=None)),
-    picture("remembered", (), answer(READ), whole(FACTS), decide={
-        "action": "approve", "data": {"memory_1": READ},
-    }),
-    session(
-        "plain",
-        (),
-        answer("", tool_calls=(SUM,)),
-        whole("It is 84."),
-        whole(TEA),
-        options={"extract_from": 2},
-        body={"session_id": "s"},
-    ),
-    session("long", (), LONG),
-    session("known", (), whole("你叫张三。"), body={"session_id": "s"}, before=(TURN,)),
-    pipeline("plain", (), NO, whole("It is 84.")),
-    pipeline("memories", (), YES, whole("Of course."), body={
-        "interlocutor": {"name": "小红", "relation": "女儿"},
-    }),
-    pipeline("long", (), NO, LONG),
-    pipeline("warned", (), NO, whole("Yes."), options={"token_limit": 2}),
-    ops("plain", (), whole(CHECK), final("It cannot be reached.")),
-    ops("two steps", (), whole(CHECK), whole(CHECK.replace("::1", "127.0.0.1")), final("No.")),
-    ops("asks", (), whole(DEPLOY)),
-    ops("approved", (), whole(DEPLOY),
-        final("Done."), decide={"approved": True, "by": "ada"}),
-)  # fmt: skip
-CASES: Mapping[str, Case] = {case.name: case for case in _CASES}
+CASES: Mapping[str, Case] = {
+    case.name: case for case in cases_of(Path(__file__).with_suffix(".toml"))
+}
 """Healthy exchanges of the built-in flows, by name."""
 
 # Services

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -21,15 +20,13 @@ from cutover.tape import tape_record
 from effects.pauses import Pauses
 from router.takeover import Sent
 from rules.forms import HumanAnswer
-from tests.flows.golden_case import SETTINGS, Case
-from tests.flows.golden_steps import COMPANION, OPS, PIPELINE
-from tests.flows.golden_talk import CHAT, SESSION
+from tests.flows.golden_case import SETTINGS, Case, cases_of, odd_cases, quoted
 from tests.support.stage import Stage, Told, read, staged
 
 FOLDER = Path(__file__).parent / "golden"
 STACKS = ("legacy", "graph")
 CASES: dict[str, Case] = {
-    case.name: case for case in (*CHAT, *SESSION, *PIPELINE, *COMPANION, *OPS)
+    case.name: case for case in (*odd_cases(), *cases_of(FOLDER.with_suffix(".toml")))
 }
 """All cases by name."""
 
@@ -69,7 +66,7 @@ def lines_of(frames: list[bytes]) -> list[str]:
             spoken += inner["content"]
             continue
         if spoken:
-            out.append(f"text {json.dumps(spoken)}")
+            out.append(f"text {quoted(spoken)}")
             spoken = ""
         if (line := _line(str(kind), inner)) is not None:
             out.append(line)
@@ -82,7 +79,7 @@ def _line(kind: str, data: dict[str, Any]) -> str | None:
             feedback = data.get("tool_call_feedback")
             return feedback and f"SEND {feedback['tool']} {feedback['status']}"
         case "SUCCESS":
-            return f"SUCCESS {json.dumps(data['content'])}"
+            return f"SUCCESS {quoted(data['content'])}"
         case "emotion":
             return f"emotion {data['primary']}"
         case "tool_result":
@@ -91,7 +88,7 @@ def _line(kind: str, data: dict[str, Any]) -> str | None:
             return f"hitl {data['form']['title']}"
         case "message":
             errors = [f"{one['node']}:{one['code']}" for one in data["errors"]]
-            said = json.dumps(data["message"])
+            said = quoted(data["message"])
             return f"message {data['token_info']['action']} {said} {errors}"
         case "step":
             act = f"{data['worker']}.{data['action']}"
@@ -101,11 +98,11 @@ def _line(kind: str, data: dict[str, Any]) -> str | None:
         case "result":
             return f"result {data['worker']}.{data['action']}"
         case "final":
-            return f"final {json.dumps(data['message'])}"
+            return f"final {quoted(data['message'])}"
         case "error":
             return f"error {data['code']}"
         case "done" if "final_message" in data:
-            return f"done {json.dumps(data['final_message']['content'])}"
+            return f"done {quoted(data['final_message']['content'])}"
         case "done":
             return f"done {data['status']}"
         case "progress":
