@@ -1,0 +1,134 @@
+"""A page of another origin at the router: `fetch` and `EventSource`, over a service that breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from tests.support.processes import RouterProcess, share
+from tests.support.services import serving
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.sockets,
+    pytest.mark.skipif(not CHROMIUM, reason="needs chromium"),
+]
+
+WORDS = [f"word{number} " for number in range(20)]
+PAGE = """<!doctype html><title></title><script>
+const found = {};
+const text = (data) => data === "[DONE]" ? "" : JSON.parse(data).choices[0].delta.content ?? "";
+const said = (block) => block.split("\\n").filter((one) => one.startsWith("data: "))
+  .map((one) => text(one.slice(6))).join("");
+async function fetched() {
+  const headers = { "content-type": "application/json" };
+  const answer = await fetch(ROUTER + "/ask", { method: "POST", headers, body: '{"id":"u1"}' });
+  return said(await answer.text());
+}
+const listened = () => new Promise((resolve) => {
+  const source = new EventSource(ROUTER + "/events?id=u1");
+  let all = "";
+  source.onmessage = (event) => {
+    all += text(event.data);
+    if (event.data === "[DONE]") { source.close(); resolve(all); }
+  };
+  source.onerror = () => { source.close(); resolve("broken: " + all); };
+});
+const settled = (promise) => promise.catch((error) => String(error));
+Promise.all([settled(fetched()), settled(listened())])
+  .then((both) => { document.title = JSON.stringify(both); });
+</script>"""
+
+
+def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+    """Return an event of chat completions."""
+    return (
+        b"data: %b\n\n"
+        % json.dumps({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}).encode()
+    )
+
+
+def service(last: int) -> Starlette:
+    """Return a service that says `last` of the words, and breaks where that is not all of them."""
+
+    async def words() -> AsyncIterator[bytes]:
+        for word in WORDS[:last]:
+            yield chunk({"content": word})
+        if last < len(WORDS):
+            message = "broke"
+            raise RuntimeError(message)
+        yield chunk({}, "stop") + b"data: [DONE]\n\n"
+
+    async def answer(_: Request) -> Response:
+        return StreamingResponse(words(), media_type="text/event-stream")
+
+    return Starlette(
+        routes=[Route("/ask", answer, methods=["POST"]), Route("/events", answer, methods=["GET"])]
+    )
+
+
+async def browsed(url: str, profile: Path) -> Any:
+    """Return what a page leaves in its title."""
+    line = (CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}")
+    process = await asyncio.create_subprocess_exec(
+        *line,
+        "--virtual-time-budget=20000",
+        "--dump-dom",
+        url,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    out, _ = await asyncio.wait_for(process.communicate(), 60)
+    title = re.search(r"<title>(.*?)</title>", out.decode())
+    assert title is not None
+    return json.loads(title[1] or "null")
+
+
+@pytest.mark.parametrize(
+    ("origins", "expected"),
+    [
+        (lambda origin: [origin], ["".join(WORDS)] * 2),
+        (lambda _: [], ["TypeError: Failed to fetch", "broken: "]),
+    ],
+    ids=["its origin is configured", "its origin is not"],
+)
+async def test_a_browser_hears_all_words_once_where_graph_breaks_in_the_midst(
+    tmp_path: Path, origins: Callable[[str], list[str]], expected: list[str]
+) -> None:
+    """Both ways of reading a stream; a page of an origin that is not configured hears nothing."""
+    page = HTMLResponse("")
+
+    async def shown(_: Request) -> Response:
+        return page
+
+    keys = {"keys": {"user": "query.id"}}
+    async with (
+        serving(service(len(WORDS))) as old,
+        serving(service(5)) as new,
+        serving(Starlette(routes=[Route("/", shown)])) as origin,
+        RouterProcess(
+            tmp_path,
+            {
+                "server": {"origins": origins(origin)},
+                "stacks": {"legacy": {"url": old}, "graph": {"url": new}},
+                "flows": {
+                    "asked": share(100.0, paths=["/ask"], keys={"user": "body.id"}),
+                    "heard": share(100.0, paths=["/events"], methods=["GET"], **keys),
+                },
+            },
+        ) as router,
+    ):
+        page = HTMLResponse(PAGE.replace("ROUTER", json.dumps(router.url)))
+        assert await browsed(origin, tmp_path / "profile") == expected
