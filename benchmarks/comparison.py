@@ -1,7 +1,5 @@
 """What a comparison takes: pairs a second and core, beside DeepDiff on whole streams."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """What the tape costs: processor time of each stack on it, over the same stack without it."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import AsyncIterator

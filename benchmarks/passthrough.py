@@ -1,7 +1,5 @@
 """What passing a service's streams through costs: the router beside no router, and beside nginx."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 

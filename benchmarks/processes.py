@@ -1,7 +1,5 @@
 """Starts what benches measure, each in a process of its own: the router, nginx, a provider."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

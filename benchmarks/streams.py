@@ -1,7 +1,5 @@
 """A client that opens many streams at once, and notes when each piece left and came."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import statistics

@@ -3,8 +3,6 @@
 `python -m benchmarks.upstream EVENTS PAUSE_MS` prints its address and serves until it is ended.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

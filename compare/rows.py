@@ -1,7 +1,5 @@
 """The rows that everything is counted from: one a pair, one an exchange."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Literal
 

@@ -5,8 +5,6 @@ is read from the files that hold its lines, and held: those of a shadow stand in
 exchange or the next, those of a replay in one or two others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager

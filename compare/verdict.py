@@ -1,7 +1,5 @@
 """What may be said of all that was read: equal is never said of less than was compared."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal

@@ -1,7 +1,5 @@
 """Waivers: causes that a team accepts, with an owner, a reason, a last day and a highest share."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping

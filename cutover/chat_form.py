@@ -1,7 +1,5 @@
 """The normal form of chat completions, and the JSON it is written in."""
 
-from __future__ import annotations
-
 import json
 from functools import lru_cache
 from typing import Any, Final, TypeAlias

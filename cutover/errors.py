@@ -1,7 +1,5 @@
 """Every error cutover raises on purpose, and how a run may end."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 import msgspec

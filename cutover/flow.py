@@ -1,7 +1,5 @@
 """What a flow is to the router: requests, events, and how an event is a frame on the wire."""
 
-from __future__ import annotations
-
 from collections.abc import (
     AsyncIterator,
     Callable,

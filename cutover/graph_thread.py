@@ -1,7 +1,5 @@
 """The threads of a wrapped graph: every run of an exchange begins where the exchange began."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ is found on the tape by its `key`, which also does without dates, times and uuid
 write those of the moment into their prompts.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b

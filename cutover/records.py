@@ -5,8 +5,6 @@ back. Stamps are microseconds since the exchange began. Free JSON is held as tex
 and no number in it can make a line unreadable.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any, Literal, Self, TypeVar
 

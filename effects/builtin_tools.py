@@ -1,7 +1,5 @@
 """The tools that every deployment has: `calculate`, `current_time`, `search_memory`."""
 
-from __future__ import annotations
-
 import ast
 import math
 import operator

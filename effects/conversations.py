@@ -1,7 +1,5 @@
 """Turns of chats, in the database or in a Memory service over HTTP."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from http import HTTPStatus
 from typing import Any, Literal

@@ -7,8 +7,6 @@ There is no task that renews a lock: after a kill it lapses by itself. An exchan
 than its lock goes on without, and its message may be answered a second time meanwhile.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from functools import partial

@@ -5,8 +5,6 @@ stacks use the store's own methods: `asearch(namespace(user), query=..., filter=
 {"$ne": session}}, limit=5)`, `aput`, `adelete`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

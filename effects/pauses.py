@@ -8,8 +8,6 @@ owner: after `kill -9` another process may claim the pause once the lease is ove
 journal which writes were begun, and which of them have a result.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, ParamSpec

@@ -1,7 +1,5 @@
 """What a rollout remembers: the stack of each conversation, and what users think of exchanges."""
 
-from __future__ import annotations
-
 from hashlib import blake2b
 from typing import Final, Literal
 

@@ -3,8 +3,6 @@
 What is said is in the conversation store, which every turn reads; a thread is a picture of it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The chat model: `ChatOpenAI`, with what it drops and repairs set right."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence

@@ -1,7 +1,5 @@
 """The ops flow as a graph: reason, check how safe it is, have it approved, execute, check."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal

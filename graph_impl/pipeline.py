@@ -1,7 +1,5 @@
 """The pipeline flow as a graph of eight nodes with one branch."""
 
-from __future__ import annotations
-
 import logging
 import operator
 from collections.abc import AsyncIterator

@@ -4,8 +4,6 @@ The thread is the session. `messages` are the user's and the assistant's alone, 
 store has them: each turn begins by replacing what the saver remembers with the store's record.
 """
 
-from __future__ import annotations
-
 import logging
 from functools import partial
 from typing import Any, Literal

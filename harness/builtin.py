@@ -3,8 +3,6 @@
 Importing this loads LangGraph, the SDKs of models and what tools and workers need.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The command line: each command imports what it runs, so that `--help` waits for none of it."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time

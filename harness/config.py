@@ -1,7 +1,5 @@
 """The configuration: one TOML file, read into a frozen value; a misspelt key is refused."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

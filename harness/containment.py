@@ -1,7 +1,5 @@
 """Keeps threads in the run that starts them, and counts what a run sends past the tape."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Iterator

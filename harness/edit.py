@@ -1,7 +1,5 @@
 """Edits of the configuration file: comments stay, and what would be refused is not written."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import tempfile

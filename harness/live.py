@@ -1,7 +1,5 @@
 """The settings in force: what a configuration file says, read again when it changes."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """`python -m harness.reference`: write what pages say of settings, metrics, redaction, graphs."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

@@ -1,7 +1,5 @@
 """Declared flows and the services behind them, as a configuration names them."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The chat flow, written by hand: one generator, a loop of rounds, a throttle."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """The companion flow, written by hand: a loop of rounds for messages, three steps for pictures."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing

@@ -1,7 +1,5 @@
 """Prompts by Jinja2, questions to the model by the OpenAI SDK, and answers put together by hand."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

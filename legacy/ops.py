@@ -1,7 +1,5 @@
 """The ops flow, written by hand: one instruction a step, and a person's word on the risky ones."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """The pipeline flow, written by hand: a table of nodes and edges, and the loop that walks it."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The session flow, written by hand: recall, answer, store, and learn once the answer is out."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence

@@ -1,7 +1,5 @@
 """Which stack serves: the kill switch, forced keys, who asks for one, a pin, a salted hash."""
 
-from __future__ import annotations
-
 from hashlib import blake2b
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """A breaker: a stack that fails too often is left alone for a while."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field

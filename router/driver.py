@@ -1,7 +1,5 @@
 """Drives a stack: one task for a whole run, which produces an event when a frame is asked for."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """An exchange as the router sees it: what is served, by which runs, and its one end."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """Pauses: an exchange that waits for a human is stored, and run again from its stored tape."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import Counter

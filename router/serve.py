@@ -1,7 +1,5 @@
 """Serving: a stream out of one run, or of two."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 

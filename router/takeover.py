@@ -4,8 +4,6 @@ Text decides, not how it is cut: a stream is its marks (events that are not pure
 and between them the text of each channel, joined.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

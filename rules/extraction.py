@@ -1,7 +1,5 @@
 """Facts to remember: read from a model's JSON answer, bounded, and put into a form."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Forms put to a human, their answers, and what makes an answer valid."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

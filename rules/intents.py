@@ -1,7 +1,5 @@
 """What a user feels and wants, as rules tell it in the companion, pipeline and ops flows."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 What cannot be read of an answer is a failure, never a gap.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final, Protocol, TypeVar
 

@@ -3,8 +3,6 @@
 Each stack has the prompts themselves, in its own template language; both fill in these parameters.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Instructions to workers: as the model writes them, how risky each is, and what follows a step."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """`python -m tests.pictures`: take the picture of a report in docs/pictures anew, with chromium."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The documents: their length, links, commands, paths and figures, and the examples that run."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

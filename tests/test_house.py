@@ -1,7 +1,5 @@
 """What holds the house in shape: ceilings, independence of the stacks, public names."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Which events and calls of two runs belong together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple

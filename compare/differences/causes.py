@@ -1,7 +1,5 @@
 """Which differences follow from an earlier one: three sentences, and everything else is a cause."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """How two runs of one exchange differ: one function decides, and explains."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence

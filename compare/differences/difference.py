@@ -1,7 +1,5 @@
 """Two runs of one exchange, what differs between them, and how a cause is named."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, Literal

@@ -1,7 +1,5 @@
 """Generated ids, and moments in prompts: equal by their order of appearance in a pair of runs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Where two values differ: DeepDiff's findings as paths without indices."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from importlib import import_module

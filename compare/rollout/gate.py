@@ -3,8 +3,6 @@
 Exchanges count for the stack that they were drawn to, whichever served them in the end.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The figures of a rollout: graph's beside legacy's, and whether they are no worse."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Final, Literal

@@ -1,7 +1,5 @@
 """Raises the share of graph step by step, each as the gate decides on the one before."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol

@@ -4,8 +4,6 @@ Values of one unit, a user or a conversation, depend on each other: what counts 
 independent values weigh as much.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final, NamedTuple
 

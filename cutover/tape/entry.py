@@ -1,7 +1,5 @@
 """One call on the tape: what was asked, what came back and when."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field

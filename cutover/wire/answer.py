@@ -4,8 +4,6 @@
 `WholeBody`. A dialect reads the pieces.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import msgspec

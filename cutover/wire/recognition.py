@@ -1,7 +1,5 @@
 """Which dialects a stream may be in."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

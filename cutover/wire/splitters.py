@@ -4,8 +4,6 @@ Rules of events: WHATWG HTML, "Interpreting an event stream". Working on bytes i
 byte of a multi-byte UTF-8 sequence equals CR or LF.
 """
 
-from __future__ import annotations
-
 import codecs
 import re
 from abc import ABC, abstractmethod

@@ -4,8 +4,6 @@ This module only adds lines. To keep others from changing them, grant no more th
 database.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import msgspec

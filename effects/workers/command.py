@@ -1,7 +1,5 @@
 """A command: an argument list, never a shell, that ends with all it has started."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

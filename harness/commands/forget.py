@@ -1,7 +1,5 @@
 """Forgets users and conversations in every store: `cutover forget`."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Collection

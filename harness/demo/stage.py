@@ -1,7 +1,5 @@
 """Where the demo plays: its folder, the router in it, and the commands that a user would type."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shlex

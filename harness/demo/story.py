@@ -1,7 +1,5 @@
 """The six acts of the demo: each runs commands, prints what came out, and checks it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

@@ -1,7 +1,5 @@
 """Services that are started here: `module:app`, each a process of uvicorn on loopback."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import socket

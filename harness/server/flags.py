@@ -3,8 +3,6 @@
 Importing this needs the package of the extra `flags`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 from typing import Any

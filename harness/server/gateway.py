@@ -1,7 +1,5 @@
 """The gateway beside the router: its providers, its connections, its own listener."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

@@ -1,7 +1,5 @@
 """The listeners of the process: uvicorn with bounds on a head, its bytes and its time."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from typing import Any, cast

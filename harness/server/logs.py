@@ -1,7 +1,5 @@
 """The log: lines of text, or of JSON, in which no secret of the configuration stands."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

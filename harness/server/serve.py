@@ -1,7 +1,5 @@
 """`cutover serve`: the router as a process, from its configuration to its end."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

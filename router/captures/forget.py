@@ -1,7 +1,5 @@
 """Forgets users and conversations: files that hold them are rewritten without them."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

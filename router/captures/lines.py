@@ -1,7 +1,5 @@
 """What an exchange becomes in captures: a line for each of its runs."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 

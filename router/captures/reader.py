@@ -1,7 +1,5 @@
 """Reads captures: the lines of a folder or bucket, damage counted."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator

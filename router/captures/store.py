@@ -1,7 +1,5 @@
 """Where captures lie: files of lines in a folder of the disk, or in a bucket, by flow and date."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

@@ -1,7 +1,5 @@
 """Stored texts taken apart: the strings in them, the streams they make, and edits to both."""
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

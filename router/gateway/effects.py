@@ -1,7 +1,5 @@
 """Effects of services: calls that come back to the tape of a run, and are performed elsewhere."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import NamedTuple
 from weakref import WeakKeyDictionary

@@ -1,7 +1,5 @@
 """The providers that the gateway asks: where they are, with which headers, over one pool."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager

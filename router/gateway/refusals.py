@@ -1,7 +1,5 @@
 """Refusals of the gateway, in the form of the API that the caller speaks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Final, Literal

@@ -1,7 +1,5 @@
 """The open runs, by the ids under which services send their calls back."""
 
-from __future__ import annotations
-
 import uuid
 from collections import Counter
 from weakref import WeakValueDictionary

@@ -1,7 +1,5 @@
 """What this process serves at this moment, as metrics, `/readyz` and the status route show it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -3,8 +3,6 @@
 Importing this needs the packages of the extra `otlp`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from urllib.parse import urlsplit

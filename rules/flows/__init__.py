@@ -1,7 +1,5 @@
 """The five built-in flows: requests, options, events and grammars."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

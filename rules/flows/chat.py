@@ -1,7 +1,5 @@
 """The chat flow: cumulative SEND frames, throttled, with feedback about tools."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """The companion flow: emotion, streamed text, tools, pictures, and questions to the user."""
 
-from __future__ import annotations
-
 import binascii
 import re
 from typing import Final, Literal

@@ -1,7 +1,5 @@
 """What the flows share: types of fields, each with the bounds it enforces, options, an ending."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar
 from zoneinfo import ZoneInfo
 

@@ -1,7 +1,5 @@
 """The ops flow: instructions to workers, one a step, and approvals of risky ones."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """The pipeline flow: eight nodes in order, token frames, and one message at the end."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, Literal
 

@@ -1,7 +1,5 @@
 """The session flow: sessions that open, thinking, deltas, and what is stored of a session."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import msgspec

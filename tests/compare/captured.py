@@ -1,7 +1,5 @@
 """Folders of captures: exchanges of chat that legacy serves and graph plays, right or wrong."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path

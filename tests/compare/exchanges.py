@@ -1,7 +1,5 @@
 """Exchanges that are compared in tests: each is served by one stack, and played to the other."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence

@@ -5,8 +5,6 @@ place in it. Differences are read from legacy to graph, so an event that legacy 
 Rows are: exchange, stack, what it does, the cause's kind, name and path, and the fault.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module

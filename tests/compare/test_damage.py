@@ -1,7 +1,5 @@
 """Damaged lines: never a wrong verdict, never a traceback, "equal" of what was compared alone."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What `differences` finds between two runs of an exchange, and what it takes for the same."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

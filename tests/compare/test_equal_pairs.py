@@ -1,7 +1,5 @@
 """Pairs that are equal, however they look, have no finding."""
 
-from __future__ import annotations
-
 import random
 
 import msgspec

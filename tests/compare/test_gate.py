@@ -1,7 +1,5 @@
 """The gate's verdicts on drawn rollouts: each with its reason, and what to do next."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The report in a browser: it fits, it says nothing to the console, and text in it does nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

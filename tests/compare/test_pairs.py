@@ -1,7 +1,5 @@
 """Which runs are paired, why others are not, and what clients were served."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

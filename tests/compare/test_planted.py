@@ -1,7 +1,5 @@
 """Every planted fault is found, and the first cause that is named for it is the one planted."""
 
-from __future__ import annotations
-
 import random
 from typing import get_args
 

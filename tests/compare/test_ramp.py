@@ -1,7 +1,5 @@
 """A ramp carries out its plan, waits, stops, rolls back, and leaves alone what others change."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """The report: what is counted over rows, what to do next, and its files."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path

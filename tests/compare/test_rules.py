@@ -1,7 +1,5 @@
 """`diff.toml`: what each rule lets pass, and which files are refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

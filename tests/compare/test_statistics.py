@@ -1,7 +1,5 @@
 """Intervals and evidence: against scipy, against all draws there are, and on drawn rollouts."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What may be said of what was read, and what a team has accepted of it."""
 
-from __future__ import annotations
-
 from datetime import date
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Pairs that say and do the same otherwise: other ids and times, other cuts, another order."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable, Sequence

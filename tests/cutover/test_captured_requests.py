@@ -3,8 +3,6 @@
 Each case is written as one would with either library; the bodies are taken from the wire.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path

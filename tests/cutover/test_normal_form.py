@@ -1,7 +1,5 @@
 """Normal form: spelling never changes what a request is, anything else does."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from base64 import b64encode

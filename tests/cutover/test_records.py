@@ -1,7 +1,5 @@
 """Records: a line holds whatever stacks and providers produced, and reads back the same."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The tokens of an answer, as each API counts them."""
 
-from __future__ import annotations
-
 import pytest
 
 from cutover.normal_form import TokenUsage, model_of, usage

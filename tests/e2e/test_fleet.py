@@ -1,7 +1,5 @@
 """Two routers behind nginx, with one database and one Redis: drained, killed, cut off."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import Counter

@@ -1,7 +1,5 @@
 """Mutated streams, bodies and heads: whatever comes in, only what is declared comes out."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """Services of other people's making: init, serve, mirror, take over, as a newcomer would."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """`cutover serve` as a process, asked over sockets: as the README's first page shows it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

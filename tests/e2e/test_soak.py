@@ -1,7 +1,5 @@
 """Memory and descriptors of a router that serves, mirrors and captures for a long time."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,7 +1,5 @@
 """LangGraph's own server opens the five graphs: draws, runs, steps and resumes them."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import sys

@@ -3,8 +3,6 @@
 Oracles count what the model was asked and what was written, and know every text.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,7 +1,5 @@
 """A world per test: each database in turn, a clock that tests move."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path

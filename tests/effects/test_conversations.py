@@ -1,7 +1,5 @@
 """Turns of chats: one suite for the database and the Memory service."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Locks: one suite for the process and for Redis."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace

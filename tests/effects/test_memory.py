@@ -1,7 +1,5 @@
 """Memory: one suite for every store, by cosine and by age, as LangGraph's own store has it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Models: who serves an id, what is cached, what is never shown, and how tokens are counted."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Any sequence of steps, against a model of what a pause is."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack

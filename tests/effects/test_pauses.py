@@ -1,7 +1,5 @@
 """Pauses: what is stored, who may continue it, and what is known after a kill."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 from typing import Any

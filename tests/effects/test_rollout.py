@@ -1,7 +1,5 @@
 """Pins and feedback, on each database."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

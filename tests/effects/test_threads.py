@@ -1,7 +1,5 @@
 """Threads of graphs: kept by the stock saver of each database, and never in a run's way."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from contextlib import AsyncExitStack

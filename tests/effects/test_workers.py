@@ -1,7 +1,5 @@
 """Workers: real disks, files, sockets, processes, and an engine that speaks Docker's API."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

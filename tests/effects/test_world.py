@@ -1,7 +1,5 @@
 """The open world, and the small stores: clock, ids, audit, feedback, encryption."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Faults of a model's provider: requests of each flow, streams as bytes, and the table of rows."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

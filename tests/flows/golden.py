@@ -3,8 +3,6 @@
 `python -m tests.flows.golden` records the tapes anew, half of them by each stack.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Iterator

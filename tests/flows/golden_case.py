@@ -5,8 +5,6 @@ any other line the event's name and what counts of its data. Tapes are recorded 
 `python -m tests.flows.golden`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import tomllib

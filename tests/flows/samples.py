@@ -1,7 +1,5 @@
 """Requests of each flow that are served in every test of the kind, and what they cost."""
 
-from __future__ import annotations
-
 import tomllib
 from base64 import b64encode
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The moments of what a graph streams, as golden tapes cannot show them."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """The companion flow, told by both stacks: messages, tools, memories, pictures, failures."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 from typing import Any
 

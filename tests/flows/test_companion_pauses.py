@@ -1,7 +1,5 @@
 """Questions of the companion flow: asked, answered, and continued by any pair of stacks."""
 
-from __future__ import annotations
-
 import asyncio
 from base64 import b64encode
 from dataclasses import replace

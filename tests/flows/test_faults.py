@@ -1,7 +1,5 @@
 """Faults of the model's provider: what clients get, whose fault it is, and both stacks alike."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

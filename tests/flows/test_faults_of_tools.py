@@ -1,7 +1,5 @@
 """Tool calls as providers really stream them: both stacks run the same calls, or none."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

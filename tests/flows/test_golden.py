@@ -1,7 +1,5 @@
 """Golden tapes: each file's tape, played to both stacks, tells the client what is expected."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import AsyncIterator

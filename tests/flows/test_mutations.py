@@ -1,7 +1,5 @@
 """Mutations by hand of one stack: the golden tapes must see them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any

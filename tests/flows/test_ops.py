@@ -1,7 +1,5 @@
 """The ops flow, told by both stacks: instructions, approvals, the audit log, errors."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Processes that are killed while they continue a pause: no write twice, and it is said."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import sys

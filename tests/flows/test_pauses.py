@@ -1,7 +1,5 @@
 """Pauses: in every pair of stacks, answered twice, at once, late, after a restart."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager

@@ -1,7 +1,5 @@
 """The pipeline flow, told by both stacks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

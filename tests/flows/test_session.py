@@ -1,7 +1,5 @@
 """The session flow, told by both stacks: events, conversations, failures, refusals, operations."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What sessions teach: who remembers what, when, from where, and that it is read once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace

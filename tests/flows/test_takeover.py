@@ -1,7 +1,5 @@
 """Takeover: whatever breaks, after whichever frame, the client's stream is whole."""
 
-from __future__ import annotations
-
 import pytest
 
 from router.driver import Candidate

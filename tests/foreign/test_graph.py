@@ -1,7 +1,5 @@
 """A graph as public projects write them, behind `wrap_graph`."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import AsyncIterator

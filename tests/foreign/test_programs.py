@@ -1,7 +1,5 @@
 """Programs as anyone writes them, put on the tape by a few lines."""
 
-from __future__ import annotations
-
 import difflib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Code of a run in threads of its own, and what reaches the network past the tape."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator

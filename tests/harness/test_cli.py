@@ -1,7 +1,5 @@
 """Commands whose exit status is a verdict, and how times are given to them."""
 
-from __future__ import annotations
-
 import time
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`cutover demo`: what each act prints is what the run produced, and nothing is left running."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

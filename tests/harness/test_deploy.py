@@ -1,7 +1,5 @@
 """What `deploy/` holds names what the code has, and all of it; the programs it is for read it."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

@@ -1,7 +1,5 @@
 """`cutover diff` and `cutover waive`: exit statuses, what is read, and by whom."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable, Sequence

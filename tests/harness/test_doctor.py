@@ -1,7 +1,5 @@
 """`cutover doctor`: what it says of a set-up, and what works in it."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Edits of the configuration file, by hand over HTTP and by commands."""
 
-from __future__ import annotations
-
 import json
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Switches and shares from an OpenFeature provider."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,7 +1,5 @@
 """`cutover forget`: a user or a conversation is gone from every store, and nothing else is."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator

@@ -1,7 +1,5 @@
 """`cutover gate`, `ramp` and `rollback`: exit statuses, the file, and traffic that was served."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

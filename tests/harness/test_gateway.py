@@ -1,7 +1,5 @@
 """The gateway as it is configured, and services whose models are asked through it."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """What a process imports: a router before services no stack, a command's help next to nothing."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`cutover init`: what it finds out of two services, and what it writes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """What the HTTP server does about heads of requests that are too long, or never end."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress

@@ -1,7 +1,5 @@
 """Settings that follow their file, and keep the last good one."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress

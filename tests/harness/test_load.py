@@ -1,7 +1,5 @@
 """`cutover load`: what it refuses, where it sends, and what its statuses say."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping

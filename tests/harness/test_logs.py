@@ -1,7 +1,5 @@
 """What a line of the log says, and what it never says."""
 
-from __future__ import annotations
-
 import json
 import logging
 from typing import Any

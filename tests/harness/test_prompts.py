@@ -1,7 +1,5 @@
 """`cutover prompts`: what is converted renders equally, and what is not is named by its line."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The quickstart's commands, typed one after the other, where only the wheel is installed."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

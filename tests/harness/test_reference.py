@@ -1,7 +1,5 @@
 """The pages say what the code does."""
 
-from __future__ import annotations
-
 from harness.config import TABLES, Settings
 from harness.reference import BLOCKS, DOCS, PAGES, written
 

@@ -1,7 +1,5 @@
 """`cutover replay`: its summary and exit status; processes that are killed; workers of Dask."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """The composition root: what the configuration says is what is opened."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Locust against servers that stamp what they send, one that stands still, and the five flows."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

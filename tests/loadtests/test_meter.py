@@ -1,7 +1,5 @@
 """What the meter makes of streams: when the first text came, the longest silence, the ending."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 

@@ -1,7 +1,5 @@
 """Locust's own table, as a plain `HttpUser` fills it, beside ours: against a server that stamps."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

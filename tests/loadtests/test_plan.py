@@ -1,7 +1,5 @@
 """What is sent under load: requests that each flow takes, under ids that were never used."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

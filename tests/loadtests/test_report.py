@@ -1,7 +1,5 @@
 """What a load test says, of rows that are drawn: verdicts, and runs that say nothing."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What tests of the router share."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import pytest

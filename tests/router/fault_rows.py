@@ -4,8 +4,6 @@ A row is a flow, the stack its request is assigned to, a setting, a fault and it
 what clients get, who is blamed and what is recorded; the first rule that fits a row decides.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

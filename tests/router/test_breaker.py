@@ -1,7 +1,5 @@
 """The breaker: what opens it, what closes it, and what says nothing."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """What the endpoint captures: the runs that served, their whole streams, and shadows."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What serving decides, whatever stacks do with exceptions and clients with time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """What the edge does for clients that wait, for slow ones, and for pages of other origins."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """The endpoint as a client meets it: refusals, headers, leaving, what the edge refuses."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """One table: flow, assigned stack, setting, fault and place, and what must come of each."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import random

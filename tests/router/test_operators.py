@@ -1,7 +1,5 @@
 """What operators see of a process: metrics, health, its status."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable

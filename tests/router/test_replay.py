@@ -1,7 +1,5 @@
 """Replays of captures: what a stack makes of stored tapes, redacted or not, whole or damaged."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any

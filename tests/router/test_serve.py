@@ -1,7 +1,5 @@
 """Serving, where it is left or broken in unusual places."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress

@@ -1,7 +1,5 @@
 """Which exchanges get a shadow, when it runs, and that each is accounted for once."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress

@@ -1,7 +1,5 @@
 """What a successor may say: the client's beginning, however it is cut, and then its own end."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """Traces as a collector gets them: protobuf over HTTP, on loopback."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any

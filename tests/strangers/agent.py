@@ -1,7 +1,5 @@
 """A LangGraph server, as near as a client can tell: runs of a thread, in messages and values."""
 
-from __future__ import annotations
-
 import json
 import os
 import uuid

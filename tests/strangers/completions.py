@@ -1,7 +1,5 @@
 """A chat service as its owner wrote it: no framework, one model call, OpenAI's chunks."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import AsyncIterator

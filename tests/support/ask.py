@@ -1,7 +1,5 @@
 """A small flow for programs that are not ours: a question, text in pieces, notes, one pause."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

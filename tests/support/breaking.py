@@ -6,8 +6,6 @@ The id `m7:graph.crash.3:legacy.hang.0` has graph crash behind its third event, 
 before its first. So a request alone says what it tests, whichever process serves it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping

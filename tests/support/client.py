@@ -1,7 +1,5 @@
 """A client of the application, without sockets: it posts, reads, and leaves in several ways."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import dataclass, field

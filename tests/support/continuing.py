@@ -4,8 +4,6 @@ It reads one order a line, forks a child that continues the pause, ends the chil
 answers with a line. Forking saves each child the imports, which take longer than what is killed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

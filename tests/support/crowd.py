@@ -1,7 +1,5 @@
 """Many clients at once over real sockets, and a model whose every call is counted."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

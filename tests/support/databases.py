@@ -1,7 +1,5 @@
 """Databases of tests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import uuid4

@@ -1,7 +1,5 @@
 """A gateway on loopback before the simulated provider, and runs whose calls it answers."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field

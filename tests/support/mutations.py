@@ -1,7 +1,5 @@
 """Changes of bytes as fuzzers make them: cut, doubled, flipped, and joined with nasty pieces."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """nginx before several servers, and a TCP connection that a test can cut."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import shutil

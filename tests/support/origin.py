@@ -1,7 +1,5 @@
 """An HTTP/1.1 server on loopback that answers with the very bytes a test wants, cut as it wants."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Sequence

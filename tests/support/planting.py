@@ -1,7 +1,5 @@
 """Plants faults in a stack: in its code, and in the events that it streams."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing

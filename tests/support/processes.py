@@ -1,7 +1,5 @@
 """Programs as processes of their own, the router above all: started, looked at, stopped, killed."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

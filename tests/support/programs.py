@@ -1,7 +1,5 @@
 """The programs of `tests/foreign/programs`, imported afresh for each test."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.util import module_from_spec, spec_from_file_location

@@ -1,7 +1,5 @@
 """Serves requests of any flow by any stack, and a simulated provider with a loop of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator, Sequence

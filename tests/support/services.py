@@ -1,7 +1,5 @@
 """Services in processes of their own, as near as a test can have them: behind sockets."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator

@@ -1,7 +1,5 @@
 """A service that breaks where a request's id tells it to; model and tool are on the tape."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable

@@ -1,7 +1,5 @@
 """A stage for flows: the simulated provider, an open world, both stacks, and serving."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence

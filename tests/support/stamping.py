@@ -4,8 +4,6 @@ Each line of the log is one request: its id, the moments (seconds, monotonic) wh
 when its first text and its terminal event went out, and how it was made to end.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """A small world of effects for tests of the tape: counts, and can be held at any step."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A service's side of the tape: which gateway it trusts, and what it does where none answers."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator

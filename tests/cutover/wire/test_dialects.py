@@ -1,7 +1,5 @@
 """Dialects as files: what comes along is sound, and what cannot be meant is refused by its key."""
 
-from __future__ import annotations
-
 from importlib import resources
 
 import pytest

@@ -1,7 +1,5 @@
 """Lines of JSON and plain text, whatever the pieces they arrive in."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """The reader on recordings, on what broke other readers, and on noise."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

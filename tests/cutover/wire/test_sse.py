@@ -1,7 +1,5 @@
 """The decoder against WHATWG HTML, "Interpreting an event stream", rule by rule."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

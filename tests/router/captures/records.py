@@ -1,7 +1,5 @@
 """Lines for the tests of captures, and places in which a value may stand in one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

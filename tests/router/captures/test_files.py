@@ -1,7 +1,5 @@
 """Files of captures: written by a thread, read with their damage, swept, and forgotten."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Redaction: what is found, wherever it stands and however it is cut."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

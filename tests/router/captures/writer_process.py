@@ -3,8 +3,6 @@
 It prints the number of each line that it has offered.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import time

@@ -1,7 +1,5 @@
 """Clients of providers, unmodified, with the gateway as their base URL."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any
 

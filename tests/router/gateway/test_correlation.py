@@ -1,7 +1,5 @@
 """Which run a call names, where a path leads, what is sent on, and how calls are refused."""
 
-from __future__ import annotations
-
 import httpx
 import msgspec
 import pytest

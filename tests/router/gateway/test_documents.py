@@ -1,7 +1,5 @@
 """The commands of docs/gateway.md, as they stand there."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,7 +1,5 @@
 """The examples of services, on Node and Python, behind a router with a gateway."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The gateway on a socket: what it passes on, what it refuses, and who leaves."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import ssl

@@ -1,7 +1,5 @@
 """The effect protocol, call by call: what is answered, and what becomes of calls lent out."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections.abc import AsyncIterator

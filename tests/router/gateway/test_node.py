@@ -1,7 +1,5 @@
 """Clients of other languages, unmodified: openai-node, Anthropic's, the AI SDK, and curl."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Replays by services: asked over HTTP, and answered by the gateway from the tape."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Services behind addresses, on loopback: what passes, what falls back, what is taken over."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket
