@@ -111,7 +111,9 @@ def create_app(
             one.cancel()
         await asyncio.wait(running, timeout=SHADOWS_END_SECONDS)
 
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
+    # A redirect to the path without its slash would name whatever host the client named.
+    paths: dict[str, Any] = {"docs_url": None, "openapi_url": None, "redirect_slashes": False}
+    app = FastAPI(**paths, lifespan=lifespan)
     for flow in flows:
         endpoint = FlowEndpoint(
             flow.spec,
