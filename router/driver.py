@@ -101,6 +101,8 @@ class Driver:
     _watch: asyncio.TimerHandle | None = None
     _strikes: int = 0
     _stopping: bool = False
+    _over: bool = False
+    """Whether the stack's last event, or what it raised, has been delivered."""
     _cancelled: bool = False
 
     async def pull(self) -> Frame | None:
@@ -122,6 +124,8 @@ class Driver:
         return frame
 
     async def _pull_event(self) -> Event | None:
+        if self._over:
+            return None
         loop = self.run.exchange.loop
         self._next, self._strikes = loop.create_future(), 0
         if self._asked is not None and not self._asked.done():
@@ -204,12 +208,13 @@ class Driver:
             await self._asked
 
     def _deliver(self, event: Event | None) -> None:
-        self._now = self.run.now
+        self._now, self._over = self.run.now, event is None
         if self._next is not None and not self._next.done():
             self._next.set_result(event)
 
     def _fail(self, error: Exception, cause: BaseException | None = None) -> None:
         self.run.keep_reads()
+        self._over = True
         if cause is not None:
             error.__cause__ = cause
         if self._next is not None and not self._next.done():

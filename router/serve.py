@@ -32,6 +32,8 @@ class CutOff(CutoverError):
     """A stream that has begun ends in failure, and its wire has no words for that."""
 
 
+FOLLOWS_SECONDS = 5.0
+"""How long what a service says next may take behind an event that ends an answer."""
 StorePause = Callable[[Served, str, Sequence[Frame]], Awaitable[None]]
 """Stores a paused exchange: its question and the question's frames. Raises where it cannot."""
 
@@ -67,7 +69,7 @@ async def serve(
         try:
             if len(exchange.runs) > 1 and sent and framer.comments:
                 yield f": served-by {candidate.name} {exchange.id}\n\n".encode()
-            while (frame := await driver.pull()) is not None:
+            while (frame := await _next_frame(exchange, driver)) is not None:
                 if run.ended is not None:
                     break  # a pause, or a refused call, whatever the stack made of the exception
                 failed = driver.reported(frame)
@@ -90,8 +92,10 @@ async def serve(
                     if frame.verdict == "terminal":
                         exchange.outcome, exchange.ended_by = failed or driver.ending, driver
                     yield new.raw
-                if exchange.ended_by is not None:
+                if exchange.ended_by is not None and not framer.verbatim:
                     return
+            if exchange.ended_by is not None:
+                return
             run.end(driver.ending)
             if run.ended == Completed():  # its last bytes are the end, and it may be all preamble
                 exchange.outcome = run.ended
@@ -144,6 +148,24 @@ async def serve(
         yield raw
     if not ending:
         raise CutOff(last.code)
+
+
+async def _next_frame(exchange: Served, driver: Driver) -> Frame | None:
+    """Return a run's next frame, None behind the last.
+
+    A service may go on behind an event that ends an answer, as an agent does with its next one:
+    what it says within `FOLLOWS_SECONDS` belongs to the stream, which has not ended then.
+    """
+    if exchange.ended_by is None:
+        return await driver.pull()
+    try:
+        async with asyncio.timeout(FOLLOWS_SECONDS):
+            frame = await driver.pull()
+    except Exception:  # noqa: BLE001 - the answer is whole, however its connection ends
+        return None
+    if frame is not None and (frame.texts or (frame.rest and frame.verdict != "content")):
+        exchange.ended_by = None
+    return frame
 
 
 def failure(exchange: Served, code: str) -> list[bytes]:

@@ -27,7 +27,14 @@ from cutover.records import TapeRecord
 HELD_US, HELD_TIMES = 1_000_000, 2
 """A text is held back that comes more than so many microseconds, and times, later."""
 AT_ONCE: Final = "times of texts: a service that plays is answered at once"
-_CACHE: Final = re.compile(r"cached?_.*|.*_cached?_.*|.*_cached?")
+_CACHE: Final = re.compile(
+    r"cached?_.*|.*_cached?_.*|.*_cached?|cached?[A-Z].*|[a-z].*Cached?(?:[A-Z].*)?"
+)
+_APART: Final = {
+    "input_tokens": ("cache_read_input_tokens", "cache_creation_input_tokens"),
+    "inputTokens": ("cacheReadInputTokens", "cacheWriteInputTokens"),
+}
+"""Counts of Anthropic and Bedrock, and those of the cache that they leave out."""
 _BROKEN: Final = re.compile("event '(.+?)' where")
 _ORDER: Final = {"refusal": 0, "outcome": 1, "grammar": 2}
 """What counts first of differences at the same moment."""
@@ -223,7 +230,7 @@ class _Comparing:
         """Yield what of events is compared."""
         for event in events:
             value = readable(event.rest)
-            if b"cache" in event.rest:
+            if b"ache" in event.rest:
                 value = _uncached(value)
             value = self.ruled(event.name, value)
             if value is not MISSING:
@@ -256,10 +263,12 @@ class _Comparing:
         if max(len(whole), len(theirs)) > MOST_BYTES:
             self.left_out.append(f"places in values of more than {MOST_BYTES} bytes")
         differ = False
+        normal = [readable(normalize("NFC", one.decode())) for one in (whole, theirs)]
+        spelt = "NFC/NFD" if normal[0] == normal[1] else ""
         for path, before, after in changes(legacy, graph):
             if self.rules and self.rules.tolerates(name, path, before, after):
                 continue
-            differ, note = True, _spelling(before, after)
+            differ, note = True, spelt or _spelling(before, after)
             self.add(kind, name, (before, after), at, path=path, note=note, **found)
         return differ
 
@@ -392,14 +401,27 @@ def _uncached(value: Any) -> Any:
     match value:
         case dict():
             return {
-                key: _uncached(one)
+                key: _with_cached(key, value) if key in _APART else _uncached(one)
                 for key, one in value.items()
-                if not (_CACHE.fullmatch(key) and isinstance(one, int | float | None))
+                if not (_CACHE.fullmatch(key) and _counts(one))
             }
         case list():
             return [_uncached(one) for one in value]
         case _:
             return value
+
+
+def _with_cached(key: str, counts: dict[str, Any]) -> Any:
+    """Return a count of tokens with those that are counted apart."""
+    added = [counts.get(one) for one in (key, *_APART[key])]
+    numbers = [one for one in added if isinstance(one, int)]
+    return sum(numbers) if isinstance(added[0], int) else added[0]
+
+
+def _counts(value: Any) -> bool:
+    """Whether a value is a number, or holds counts of tokens."""
+    tokens = isinstance(value, dict | list) and b"oken" in encode(value)
+    return tokens or isinstance(value, int | float | None)
 
 
 def _spelling(legacy: Any, graph: Any) -> str:

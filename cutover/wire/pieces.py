@@ -86,7 +86,7 @@ class Calls:
         else:
             newest = len(self._ids)
             number = newest if index is None else self._by_index.get(index, 0)
-            if not number or self._begins_another(number, id_, name):
+            if not number or self._begins_another(number, id_, name, indexed=index is not None):
                 self._ids.append(None)
                 number = len(self._ids)
             self._ids[number - 1] = self._ids[number - 1] or id_
@@ -94,16 +94,19 @@ class Calls:
             self._by_index[index] = number
         return number
 
-    def _begins_another(self, number: int, id_: Any, name: Any) -> bool:
+    def _begins_another(self, number: int, id_: Any, name: Any, *, indexed: bool) -> bool:
         """Whether a piece with the index or at the place of a call begins another one.
 
         It does with another id; without an id, with another name, or with a name behind arguments
-        that are whole.
+        that are whole. At the index of a call, a piece without a name goes on, since some servers
+        draw an id for each piece; so does one with a name alone, before there are arguments.
         """
         if id_ is not None:
-            return self._ids[number - 1] is not None
+            return self._ids[number - 1] is not None and bool(name or not indexed)
         known = self._texts.get(f"call {number} name")
         if not (name and known):
             return False
         arguments = self._texts.get(f"call {number} arguments", "")
-        return name != known or decode_or(arguments, None) is not None
+        if name != known:
+            return not indexed or arguments != ""
+        return decode_or(arguments, None) is not None

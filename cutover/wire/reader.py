@@ -41,9 +41,11 @@ _SPLITTERS: Final = {"sse": SseSplitter, "ndjson": LineSplitter}
 _HIGH_SURROGATES: Final = range(0xD800, 0xDC00)
 _OTHER: Final = EventRule(name="*")
 _GENERATED: Final = re.compile(
-    r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}|(?<![0-9A-Za-z])(?=[a-f]*\d)[0-9a-f]{8,}(?![0-9A-Za-z])",
-    re.IGNORECASE,
+    r"(?i:[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}"
+    r"|(?<![0-9A-Za-z])(?=[a-f]*\d)[0-9a-f]{8,}(?![0-9A-Za-z]))"
+    r"|\b(?=\w*\d)(?=\w*[A-Z])(?=\w*[a-z])(?!\w*[a-z]{6})\w{16,}|\b(?=[A-Z]*\d)[0-9A-Z]{26}\b"
 )
+"""Parts of names: uuids, hexadecimal numbers, what nanoid draws (it has no words), ULIDs."""
 _MOST_SHOWN: Final = 200
 UNREADABLE: Final = "unreadable"
 UNKNOWN: Final = "unknown_shape"
@@ -410,6 +412,7 @@ class Reader:
         going_on = self._finished and not event.texts
         self._finished = going_on or event.rule.says == "finish" or any(reasons)
         self._ever = self._ever or self._finished
+        self._ended = self._ended and (bool(self.dialect.names.marks) or not event.texts)
         failing = [one for one in reasons if one in self.dialect.end.failing]
         return (
             Failed("service_failed", "world", f"finish reason {failing[0]!r}") if failing else None

@@ -249,8 +249,9 @@ def joined_tracks(texts: Sequence[StoredText]) -> Iterator[Track]:
 
 @lru_cache(4096)
 def _anywhere(path: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a path without places in lists."""
-    return tuple("*" if step.isdigit() else step for step in path)
+    """Return a path without places in lists; a text in parts stands where a text does."""
+    steps = tuple("*" if step.isdigit() else step for step in path)
+    return steps[:-2] if steps[-2:] == ("*", "text") else steps
 
 
 def _readings(group: list[Spot]) -> Iterator[Track]:

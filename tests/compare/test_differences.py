@@ -1,12 +1,23 @@
 """What `differences` finds between two runs of an exchange, and what it takes for the same."""
 
 import json
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from compare.differences import HELD_US, NONE, Comparison, Difference, Pair, Rules, differences
+from compare.differences import (
+    HELD_US,
+    NONE,
+    Comparison,
+    Difference,
+    Pair,
+    Rules,
+    differences,
+    read_rules,
+)
 from compare.differences.values import MOST_ALIGNED, MOST_BYTES
 from cutover.errors import Completed, Failed, Outcome, Pause, Refusal
 from cutover.flow import Flow
@@ -360,6 +371,24 @@ def test_services(row: str) -> None:
     found = compared(run(*legacy), run(*graph), flow=BOT)
     assert brief(found) == expected
     assert found.equal == (expected in ([], ["annotation chunk p"]))
+
+
+PAIRS = tomllib.loads(Path(__file__).with_name("services.toml").read_text("utf-8"))["pairs"]
+
+
+@pytest.mark.parametrize("row", PAIRS, ids=lambda row: row["name"])
+def test_streams_of_services(row: dict[str, Any]) -> None:
+    """What providers and frameworks send differs in what is meant alone."""
+    name = "event: custom\n" if row["dialect"] == "langgraph" else ""
+    runs = [
+        run(*(f"{name}data: {one}\n\n" for one in row[stack].split("\n") if one), raw=True)
+        for stack in ("legacy", "graph")
+    ]
+    rules = read_rules(f"[[ignore]]\npath = {row['rule']!r}") if "rule" in row else NONE
+    flow = ServiceFlow("bot", {}, find_dialect(row["dialect"]))
+    found = compared(*runs, flow=flow, rules=rules)
+    told = [" ".join(filter(None, (one.kind, one.path, one.shape))) for one in found.differences]
+    assert (found.damage, sorted(told)) == ("", sorted(row.get("differs", ())))
 
 
 def test_an_answer_that_is_no_stream_is_one_event() -> None:

@@ -20,7 +20,7 @@ from harness import root
 from harness.config import parse
 from harness.live import LiveSettings
 from harness.services import open_services
-from router import driver
+from router import driver, exchange, serve
 from router.gateway.runs import OpenRuns
 from router.services import Address, Service, ServiceFlow, ServiceRequest, open_session
 from tests.support.client import Client
@@ -153,6 +153,55 @@ async def test_a_failure_reported_before_any_content_is_replaced(name: str) -> N
             assert got == b"".join(whole)
             assert client.headers["x-cutover-served"] == "graph"
         assert client.status == 200
+
+
+STREAMS = tomllib.loads(Path(__file__).with_name("streams.toml").read_text("utf-8"))
+
+
+def blocks_of(text: str) -> list[bytes]:
+    """Return the events of a stream in the table."""
+    ends = "\n\n" if "data:" in text else "\n"
+    lines = [one for one in text.split(ends) if one]
+    return [f"{one if 'data:' in one else f'data: {one}'}\n\n".encode() for one in lines]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("row", STREAMS["goes_on"], ids=lambda row: row["dialect"])
+async def test_a_stream_goes_on_behind_the_end_of_an_answer(
+    row: dict[str, str], whole: bool
+) -> None:
+    """Its client gets all of it; where the second answer breaks off, the other service goes on."""
+    first, then = blocks_of(row["first"]), blocks_of(row["then"])
+    pieces: list[Piece] = [*first, 0.01, *then] if whole else [*first, 0.01, *then[:-1], "reset"]
+    async with pair(row["dialect"]) as both:
+        both.legacy.script(Reply(pieces, MEDIA["sse"]))
+        both.graph.script(Reply([*first, *then], MEDIA["sse"]))
+        _, got = await both.ask()
+        assert without_comments(got) == b"".join([*first, *then])
+        assert bool(both.graph.replies) is whole
+
+
+async def test_a_service_that_hangs_behind_its_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer is whole, and nothing follows."""
+    monkeypatch.setattr(serve, "FOLLOWS_SECONDS", 0.05)
+    monkeypatch.setattr(exchange, "AFTER_END_SECONDS", 0)
+    dialect, blocks, media = recording("anthropic-text.sse")
+    async with pair(dialect) as both:
+        both.legacy.script(Reply([*blocks, "hang"], media))
+        client, got = await both.ask()
+        assert (client.headers["x-cutover-served"], got) == ("legacy", b"".join(blocks))
+
+
+@pytest.mark.parametrize("row", STREAMS["fails"], ids=lambda row: row["dialect"])
+async def test_a_failure_before_any_text_is_replaced(row: dict[str, str]) -> None:
+    """Whatever its form; it is the service's own, which its breaker counts."""
+    fine = next(one for one in WHOLE if EXPECTED[one]["dialect"] == row["dialect"])
+    dialect, whole, media = recording(fine)
+    async with pair(dialect) as both:
+        both.legacy.script(Reply(blocks_of(row["stream"]), media))
+        both.graph.script(Reply(whole, media))
+        client, got = await both.ask()
+        assert (client.headers["x-cutover-served"], got) == ("graph", b"".join(whole))
 
 
 @pytest.mark.parametrize("name", FAILING)
