@@ -386,7 +386,7 @@ def test_streams_of_services(row: dict[str, Any]) -> None:
     ]
     rules = read_rules(f"[[ignore]]\npath = {row['rule']!r}") if "rule" in row else NONE
     flow = ServiceFlow("bot", {}, find_dialect(row["dialect"]))
-    found = compared(*runs, flow=flow, rules=rules)
+    found = compared(runs[0], runs[1], flow=flow, rules=rules)
     told = [" ".join(filter(None, (one.kind, one.path, one.shape))) for one in found.differences]
     assert (found.damage, sorted(told)) == ("", sorted(row.get("differs", ())))
 

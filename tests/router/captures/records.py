@@ -1,7 +1,11 @@
 """Lines for the tests of captures, and places in which a value may stand in one."""
 
 import json
+import re
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from cutover.errors import Completed, Failed, Refusal
@@ -103,6 +107,15 @@ def _u(text: str) -> str:
 
 _WIDE = {code: code + 0xFEE0 for code in range(0x21, 0x7F)}
 _HEX = ("3f9a1c07b2d4", "99ab31c07b2d")
+
+
+def _in_events(events: Sequence[str], a: str, b: str) -> RunRecord:
+    """Return a line whose frames are events of the table, with a value's two pieces in them."""
+    halves = {"A": json.dumps(a)[1:-1], "B": json.dumps(b)[1:-1]}
+    filled = (re.sub(r"\bA\b|\bB\b", lambda one: halves[one[0]], event) for event in events)
+    frames = [one if "data:" in one else f"data: {one}" for one in filled]
+    return line(frames=[f"{one}\n\n".encode() for one in frames])
+
 
 PLACES: Mapping[str, Callable[[str, str], RunRecord]] = {
     "the request": lambda a, b: _request({"message": f"see {a}{b} !"}),
@@ -258,6 +271,11 @@ PLACES: Mapping[str, Callable[[str, str], RunRecord]] = {
     "what a shadow asked": lambda a, b: line(
         role="shadow", plays=(PlayRecord("tool", "nearest", 0, json.dumps({"to": f"{a}{b}"})),)
     ),
+} | {
+    name: partial(_in_events, events)
+    for name, events in tomllib.loads(
+        Path(__file__).with_name("places.toml").read_text("utf-8")
+    ).items()
 }
 """Where a value may stand, as a line of its two halves."""
 
