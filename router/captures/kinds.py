@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,17 @@ import phonenumbers
 import regex
 from stdnum import iban, luhn
 from stdnum.br import cpf
+from stdnum.cl import rut
+from stdnum.de import idnr
+from stdnum.dk import cpr
 from stdnum.es import dni, nie
+from stdnum.fi import hetu
 from stdnum.fr import nir
-from stdnum.in_ import aadhaar
+from stdnum.in_ import aadhaar, pan
 from stdnum.it import codicefiscale
+from stdnum.kr import rrn
+from stdnum.mx import curp
+from stdnum.se import personnummer
 from stdnum.us import ssn
 
 from cutover.errors import CutoverError
@@ -73,6 +81,13 @@ _SEPARATORS = r" .()/\-‐-―"
 _LAST_GROUP = re.compile(rf"(?:\A|[{_SEPARATORS}]+)[^{_SEPARATORS}]*\Z")
 _LEAST_DIGITS, _MOST_DIGITS, _MOST_GROUPS = 7, 13, 6
 _CARD_DIGITS, _CHINESE_DIGITS = 13, 18
+_CHINESE = re.compile(r"\d{6}(?:18|19|20)\d{2}(?:0[1-9]|1[0-2])[0-3]\d{4}[\dX]")
+_UNCHECKED = re.compile(r"[A-Z]{2} ?(?:\d\d ?){3}[A-D]|[A-Z]{1,2}\d{6}\([0-9A]\)")
+"""Numbers that are known by their shapes: the United Kingdom's, Hong Kong's."""
+_PERSONS: Sequence[Any] = (
+    *(ssn, cpf, dni, nie, nir, aadhaar, pan, codicefiscale),
+    *(idnr, rut, cpr, hetu, curp, rrn, personnummer),
+)
 
 
 def _is_card(value: str) -> bool:
@@ -81,11 +96,15 @@ def _is_card(value: str) -> bool:
 
 
 def _is_person(value: str) -> bool:
-    if len(value) == _CHINESE_DIGITS and value[:-1].isdigit():
-        return True  # people mistype it
-    return any(one.is_valid(value) for one in (ssn, cpf, dni, nie, nir, aadhaar, codicefiscale))
+    plain = re.sub(r"[\W_]", "", value).upper()
+    if len(plain) == _CHINESE_DIGITS and plain[:-1].isdigit():
+        return _CHINESE.fullmatch(plain) is not None  # people mistype it
+    if _UNCHECKED.fullmatch(value):
+        return True
+    return any(one.is_valid(value) or one.is_valid(plain) for one in _PERSONS)
 
 
+@lru_cache(1 << 12)  # numbers of a table recur, and each takes a millisecond
 def _is_phone(value: str) -> bool:
     if value.startswith(("+", "00")):
         number = _parsed(re.sub(r"\A00", "+", value))
@@ -120,7 +139,7 @@ def _parsed(value: str, region: str | None = None) -> phonenumbers.PhoneNumber |
 _CHECKS: Mapping[str, Callable[[str], bool]] = {
     "phone": _is_phone,
     "card": _is_card,
-    "iban": iban.is_valid,
+    "iban": lambda value: iban.is_valid(re.sub(r"[\W_]", "", value)),
     "id_number": _is_person,
 }
 
@@ -129,9 +148,11 @@ _CHECKS: Mapping[str, Callable[[str], bool]] = {
 
 
 def _built_in(name: str, row: Mapping[str, Any]) -> Kind:
-    expression = "".join(row["pattern"]).replace("{secrets}", "|".join(SECRETS.values()))
+    expression = "".join(row["pattern"])
+    for part, said in {**_LISTS["parts"], "secrets": "|".join(SECRETS.values())}.items():
+        expression = expression.replace(f"{{{part}}}", said)
     patterns = [re.compile(one) for one in (expression, row.get("also")) if one]
-    likely = re.compile(row["likely"])
+    likely = re.compile(row.get("likely", ""))
     check, group = _CHECKS.get(name, bool), row.get("group", 0)
 
     def find(text: str) -> Iterator[Span]:
@@ -173,7 +194,12 @@ class Kinds:
         kinds = self._own if len(text) < _SHORTEST else [*self._built_in, *self._own]
         found = [(*span, kind) for kind in kinds for span in kind.find(text)]
         apart = [one.span() for one in _IMPERSONAL.finditer(text)] if found else []
-        return [one for one in found if not any(a <= one[0] and one[1] <= b for a, b in apart)]
+        return [
+            one
+            for one in found
+            if not (one[2].digits or one[2] in self._own)
+            or not any(a <= one[0] and one[1] <= b for a, b in apart)
+        ]
 
 
 def _own(name: str, expression: str) -> Kind:

@@ -28,9 +28,9 @@ ROOTS = ("request", "options", "frames", "calls", "results")
 """Where paths begin: the request's body, the flow's options, the events that went out, what effects
 and models were asked, and what they returned."""
 _SECRET_NAMES = re.compile(
-    r"(?i)(?:proxy[_-]?)?authorization|(?:set[_-]?)?cookie|(?:x[_-])?api[_-]?key|pass(?:word|wd)"
-    r"|(?:access|refresh|auth|id|bearer)[_-]?token|(?:client[_-]?)?secret|private[_-]?key"
-    r"|secret[_-]?(?:access[_-]?)?key"
+    r"(?i).{0,60}(?:authorization|cookie|api[_-]?key|pass(?:word|wd|phrase|code)|pwd|secret|credentials"
+    r"|(?:access|refresh|auth|id|bearer|session|csrf|xsrf|security)[_-]?token"
+    r"|(?:private|secret|access|account|signing|encryption|gateway)[_-]?key|密码|密碼|口令)|jwt|otp|cv[vc]"
 )
 _PSEUDONYM = re.compile(r"<[a-z][a-z0-9_]*:[0-9a-f]{12}>")
 _LEAST_FOUND, _LEAST_DECLARED = 8, 2
