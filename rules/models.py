@@ -68,6 +68,9 @@ MESSAGE_FIELDS: Final = (
     "reasoning_details",
     "thinking_blocks",
     "provider_specific_fields",
+    "reasoning_opaque",
+    "extra_content",
+    "thought_signature",
 )
 """Fields of a message that stacks send back as they came, within the round of tools.
 

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
+from cutover.chat_form import NotJson, decode, encode
 from cutover.errors import Refused
 from cutover.flow import ClientRequest, Event, Frame, Framing, Operation, Pausing, Request
 from cutover.records import Binary
@@ -49,8 +50,8 @@ class ServiceRequest(msgspec.Struct, frozen=True, omit_defaults=True, dict=True)
                 text = self.data.decode("utf-8", "replace")
                 fields = parse_qs(text, max_num_fields=MOST_FIELDS)
                 return {name: values[-1] for name, values in fields.items()}
-            return msgspec.json.decode(self.data)
-        except (ValueError, RecursionError):
+            return decode(self.data)
+        except (ValueError, NotJson):
             return None
 
 
@@ -147,4 +148,4 @@ def _text(value: Any) -> str:
         return value or ""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return msgspec.json.encode(value, order="sorted").decode()
+    return encode(value).decode()

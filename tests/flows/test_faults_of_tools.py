@@ -134,6 +134,9 @@ async def test_a_garbled_piece_of_arguments_runs_nothing(
 
 OPAQUE: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "Gemini": ({}, {"extra_content": {"google": {"thought_signature": "c2ln"}}}),
+    "Gemini, beside the text": ({"extra_content": {"google": {"thought_signature": "c2"}}}, {}),
+    "Copilot": ({"reasoning_opaque": "c2ln"}, {}),
+    "Anthropic behind LiteLLM": ({"thinking_blocks": [{"thinking": "hm", "signature": "c2"}]}, {}),
     "DeepSeek": ({"reasoning_content": "let me think"}, {}),
     "OpenRouter": ({"reasoning_details": [{"type": "reasoning.text", "text": "hm"}]}, {}),
     "Anthropic": ({"thinking_blocks": [{"type": "thinking", "signature": "c2ln"}]}, {}),

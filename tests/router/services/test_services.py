@@ -397,6 +397,16 @@ async def test_events_without_content_are_no_stream_without_end(
         assert client.headers["x-cutover-served"] == "graph"
 
 
+@pytest.mark.parametrize("group", STREAMS["keys"].values(), ids=STREAMS["keys"])
+def test_values_that_are_equal_are_one_key(group: list[str]) -> None:
+    """However JSON spells them, and whatever stands beside."""
+    flow = ServiceFlow("mine", {}, find_dialect("text"), {"user": "body.u"})
+    asked = [ClientRequest("POST", "/ask", "/ask", [], one.encode(), {}) for one in group]
+    keys = {flow.key(flow.body(one)) for one in asked}
+    assert len(keys) == 1
+    assert keys != {""}
+
+
 async def test_head_is_answered_by_a_head() -> None:
     """It is no stream that lacks its end."""
     async with pair(methods=["GET"]) as both:
