@@ -21,7 +21,7 @@ SMUGGLING: dict[str, str] = tomllib.loads(
     Path(__file__).with_name("smuggling.toml").read_text("utf-8")
 )
 TOKEN = "s3cret"
-FLAGS = b'{"asked": {"enable_langgraph": false}}'
+FLAGS = b'{"flow": "asked", "enable_langgraph": false}'
 PATHS = [
     *("/cutover/flags", "/cutover/flags/", "//cutover/flags", "/cutover//flags", "/CUTOVER/FLAGS"),
     *("/cutover/%66lags", "/cutover/flags%2f", "/ask/../cutover/flags", "/cutover/flags%00"),
