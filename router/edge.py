@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 
@@ -162,16 +162,19 @@ async def respond(send: Send, answer: Problem) -> None:
 
 
 class ResponseBody:
-    """Sends pieces one after the other.
+    """Sends the head, and pieces one after the other.
 
-    async with body.open(comments=True):    # where comments may stand between pieces
+    async with body.open():
         await body.send(piece)              # and `end` behind the last
 
-    The block raises TimeoutError for a client that takes nothing for `SLOW_SECONDS`.
+    `head` returns the head as it is known, and whether comments may stand between pieces. The
+    block raises TimeoutError for a client that takes nothing for `SLOW_SECONDS`.
     """
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
+    def __init__(self, send: Send, head: Callable[[], tuple[Message, bool]]) -> None:
+        self._send, self._head = send, head
+        self.begun = False
+        """Whether the head has gone out: with the first piece, or the first comment."""
         self._loop = asyncio.get_running_loop()
         self._one = asyncio.Lock()
         self._sent = self._loop.time()
@@ -190,16 +193,19 @@ class ResponseBody:
     async def _next(self, message: Message) -> None:
         async with self._one:
             self._sent, self._waiting = self._loop.time(), True
+            if not self.begun:
+                self.begun = True
+                await self._send(self._head()[0])
             await self._send(message)
             self._waiting = False
 
     @asynccontextmanager
-    async def open(self, *, comments: bool) -> AsyncIterator[None]:
-        """Send a comment whenever the block has sent nothing for `SILENCE_SECONDS`.
+    async def open(self) -> AsyncIterator[None]:
+        """Send a comment where the block has sent nothing for `SILENCE_SECONDS`, and it may.
 
         The pieces are awaited by the caller's own task all the while: only sending is shared.
         """
-        beating = asyncio.create_task(self._beat()) if comments else None
+        beating = asyncio.create_task(self._beat())
         self._watch_until(self._sent + SLOW_SECONDS)
         try:
             async with self._limit:
@@ -207,8 +213,7 @@ class ResponseBody:
         finally:
             if self._watch is not None:
                 self._watch.cancel()
-            if beating is not None:
-                beating.cancel()
+            beating.cancel()
 
     def _watch_until(self, due: float) -> None:
         """Look again when it is due: a time limit for each piece costs as much as its sending."""
@@ -227,9 +232,11 @@ class ResponseBody:
         try:
             while True:
                 await asyncio.sleep(due - self._loop.time())
-                if self._sent + SILENCE_SECONDS <= due:
+                silent = self._sent + SILENCE_SECONDS <= due
+                if silent and self._head()[1]:
                     await self.send(comment("keep-alive"))
-                due = self._sent + SILENCE_SECONDS
+                due = self._loop.time() if silent else self._sent
+                due += SILENCE_SECONDS
         except OSError:
             return  # the client has gone: who sends the next piece finds out
 

@@ -19,12 +19,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hmac import compare_digest
+from http import HTTPStatus
 from typing import Any
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from cutover.errors import Left, Pause, Refused, outcome_of
-from cutover.flow import ClientRequest, Flow, Request
+from cutover.flow import ClientRequest, Flow, Request, ResponseHead
 from cutover.flow_spec import decoded
 from cutover.tape import Exchange
 from router.assign import Assignment, Shares, StackName, assign, drawn
@@ -34,7 +35,7 @@ from router.driver import Candidate, Stopping
 from router.edge import ResponseBody, client_request, not_served, refused, respond, while_connected
 from router.exchange import Served, finish
 from router.pauses import PausedExchanges
-from router.serve import CutOff, NotServed, serve
+from router.serve import CutOff, NotServed, failure, serve
 from router.shadow import Shadows
 
 log = logging.getLogger(__name__)
@@ -230,27 +231,19 @@ class FlowEndpoint:
     async def _send_frames(
         self, served: Served, frames: AsyncGenerator[bytes, None], send: Send
     ) -> None:
+        body = ResponseBody(send, partial(_head, served))
         try:
-            first = await anext(frames, None)
-        except Refused as error:
-            await respond(send, refused(error))
-            return
-        except NotServed as error:
-            await respond(send, not_served(error.failed))
-            return
-        await self._expire_question(served)
-        framer = served.runs[-1].framer if served.runs else served.flow.framer()
-        head = framer.head
-        headers = [
-            *((name.encode(), value.encode("latin-1")) for name, value in head.headers),
-            (b"x-cutover-exchange", served.id.encode()),
-            (b"x-cutover-assigned", served.assigned.encode()),
-            (b"x-cutover-served", served.served.encode()),
-        ]
-        await send({"type": "http.response.start", "status": head.status, "headers": headers})
-        frame, body = first, ResponseBody(send)
-        try:
-            async with body.open(comments=framer.comments):
+            async with body.open():
+                try:
+                    frame = await anext(frames, None)
+                except (Refused, NotServed) as error:
+                    if not body.begun:
+                        raise
+                    code = error.code if isinstance(error, Refused) else error.failed.code
+                    frame = b"".join(failure(served, code))  # the head went out in silence
+                    if not frame:
+                        raise CutOff(code) from error
+                await self._expire_question(served)
                 while frame is not None:
                     await body.send(frame)
                     if served.first_text is None and served.sent.texts:
@@ -260,6 +253,10 @@ class FlowEndpoint:
                 await body.end()
         except CutOff:
             return  # without an end: the server closes the connection
+        except Refused as error:
+            await respond(send, refused(error))
+        except NotServed as error:
+            await respond(send, not_served(error.failed))
 
     async def _expire_question(self, served: Served) -> None:
         """Expire what the session waits for, once a new turn is served: it goes on without it."""
@@ -294,6 +291,20 @@ class FlowEndpoint:
         self.ending.add(task)
         task.add_done_callback(self.ending.discard)
         return task
+
+
+def _head(served: Served) -> tuple[Message, bool]:
+    """Return the head of a stream, and whether comments may go out before the next frame."""
+    framer = served.runs[-1].framer if served.runs else served.flow.framer()
+    headers = [
+        *((name.encode(), value.encode("latin-1")) for name, value in framer.head.headers),
+        (b"x-cutover-exchange", served.id.encode()),
+        (b"x-cutover-assigned", served.assigned.encode()),
+        (b"x-cutover-served", served.served.encode()),
+    ]
+    start = {"type": "http.response.start", "status": framer.head.status, "headers": headers}
+    answers = framer.head != ResponseHead() and framer.head.status < HTTPStatus.BAD_REQUEST
+    return start, framer.comments and (bool(served.sent) or answers)
 
 
 def _forced(asked: ClientRequest, qa_key: str) -> StackName | None:

@@ -20,7 +20,7 @@ from harness import root
 from harness.config import parse
 from harness.live import LiveSettings
 from harness.services import open_services
-from router import driver, exchange, serve
+from router import driver, edge, exchange, serve
 from router.gateway.runs import OpenRuns
 from router.services import Address, Service, ServiceFlow, ServiceRequest, open_session
 from tests.support.client import Client
@@ -179,6 +179,26 @@ async def test_a_stream_goes_on_behind_the_end_of_an_answer(
         _, got = await both.ask()
         assert without_comments(got) == b"".join([*first, *then])
         assert bool(both.graph.replies) is whole
+
+
+@pytest.mark.parametrize("then", ["content", "reset", "failure"])
+async def test_a_client_hears_of_a_service_that_thinks(
+    then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By comments before the first content, and then what this service, or the other, answers."""
+    monkeypatch.setattr(edge, "SILENCE_SECONDS", 0.001)
+    dialect, blocks, media = recording("chat-text.sse")
+    failing = [b'data: {"error": {"message": "no"}}\n\n']
+    pieces: dict[str, Sequence[Piece]] = {"content": blocks, "reset": ["reset"], "failure": failing}
+    async with pair(dialect) as both:
+        both.legacy.script(Reply([b": ok\n\n", 0.2, *pieces[then]], media))
+        both.graph.script(Reply(blocks if then == "reset" else [*failing], media))
+        client, got = await both.ask()
+        assert (client.status, client.pieces[0]) == (200, b": keep-alive\n\n")
+        assert said(dialect, got) == (
+            {} if then == "failure" else EXPECTED["chat-text.sse"]["texts"]
+        )
+        assert (failing[0] in got) is (then == "failure")
 
 
 async def test_a_service_that_hangs_behind_its_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
