@@ -47,10 +47,9 @@ class ExchangeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     `assigned` is the stack that it was drawn to, `why` says how (only "percent" is a draw).
     `failed_behind` names the stack that failed where another one took over, `code` why, or why the
-    exchange failed. Times are in milliseconds since the request was read. `unit` is the
-    value of the route key that it was drawn by, such as a user, and `unit_kind` the key's name, ""
-    where the request has none: evidence is clustered by it.
-    `score` is the client's feedback: -1, 0, 1.
+    exchange failed. Times are in milliseconds since the request was read. `unit` is the value of
+    the route key that it was drawn by, such as a user, and `unit_kind` the key's name, "" where the
+    request has none: evidence is clustered by it. `score` is the client's feedback: -1, 0, 1.
     """
 
     exchange: str

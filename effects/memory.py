@@ -134,9 +134,7 @@ class Embedder:
 
 @asynccontextmanager
 async def open_memory(
-    database: Database,
-    embedder: Embedder | None = None,
-    clock: Callable[[], float] = time.time,
+    database: Database, embedder: Embedder | None = None, clock: Callable[[], float] = time.time
 ) -> AsyncIterator[BaseStore]:
     """Open the store of a database, on the tape, and close it at the end.
 
@@ -192,10 +190,7 @@ class VectorStore(BaseStore):
     """
 
     def __init__(
-        self,
-        database: Database,
-        embed: Embed | None = None,
-        clock: Callable[[], float] = time.time,
+        self, database: Database, embed: Embed | None = None, clock: Callable[[], float] = time.time
     ) -> None:
         self._database, self._embed, self._clock = database, embed, clock
 

@@ -170,9 +170,7 @@ async def tool_execution(state: ChatState, runtime: Runtime[Context]) -> dict[st
     return {"messages": await run_round(calls, tools, report)}
 
 
-def should_continue_with_tools(
-    state: ChatState,
-) -> Literal["tool_execution", "output_processing"]:
+def should_continue_with_tools(state: ChatState) -> Literal["tool_execution", "output_processing"]:
     """Return where an answer leads."""
     return "tool_execution" if state["pending_tool_calls"] else "output_processing"
 

@@ -17,15 +17,7 @@ from effects.conversations import Turn
 from effects.workers import Progress, Result, audit
 from effects.workers.audit import AuditEntry
 from effects.world import current, new_id, read_clock
-from graph_impl.flow import (
-    Context,
-    answer,
-    options_of,
-    prompt,
-    replacing,
-    send,
-    stack_of,
-)
+from graph_impl.flow import Context, answer, options_of, prompt, replacing, send, stack_of
 from graph_impl.model import ask, chat_model, find_model
 from rules import intents, risk
 from rules.flows import ops as wire

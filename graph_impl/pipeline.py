@@ -110,10 +110,7 @@ async def token_monitor(state: PipelineState, runtime: Pipeline) -> dict[str, An
         estimated=not all(exact),
     )
     kept = turns[wire.turns_to_drop(sizes, options.token_limit) :]
-    return {
-        "token_info": msgspec.to_builtins(info),
-        "history": list(map(message_of, kept)),
-    }
+    return {"token_info": msgspec.to_builtins(info), "history": list(map(message_of, kept))}
 
 
 async def memory_check(state: PipelineState, runtime: Pipeline) -> dict[str, Any]:

@@ -179,11 +179,7 @@ def failure(exchange: Served, code: str) -> list[bytes]:
 
 
 async def _store(
-    exchange: Served,
-    driver: Driver,
-    pause: Pause,
-    held: Sequence[Frame],
-    store_pause: StorePause,
+    exchange: Served, driver: Driver, pause: Pause, held: Sequence[Frame], store_pause: StorePause
 ) -> None:
     """Settle the tape and store it; the outcome says whether it is."""
     await exchange.tape.pause()

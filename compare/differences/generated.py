@@ -39,9 +39,7 @@ class Folding:
     """
 
     def __init__(
-        self,
-        known: Callable[[], tuple[frozenset[str], frozenset[str]]],
-        kinds: Iterable[str] = (),
+        self, known: Callable[[], tuple[frozenset[str], frozenset[str]]], kinds: Iterable[str] = ()
     ) -> None:
         self._known = known
         self._numbered = re.compile(rf'"({"|".join(map(re.escape, kinds)) or "(?!)"}) \d+"')

@@ -46,10 +46,7 @@ else:
 
 
 class TapeTransport(
-    httpx.AsyncBaseTransport,
-    httpx.BaseTransport,
-    httpx2.AsyncBaseTransport,
-    httpx2.BaseTransport,
+    httpx.AsyncBaseTransport, httpx.BaseTransport, httpx2.AsyncBaseTransport, httpx2.BaseTransport
 ):
     """A transport for clients of httpx and httpx2, blocking or not, as SDKs of models take them.
 

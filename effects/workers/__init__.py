@@ -10,12 +10,4 @@ from effects.workers.registry import (
     action,
 )
 
-__all__ = [
-    "Impossible",
-    "Progress",
-    "Report",
-    "Result",
-    "WorkerSettings",
-    "Workers",
-    "action",
-]
+__all__ = ["Impossible", "Progress", "Report", "Result", "WorkerSettings", "Workers", "action"]

@@ -54,9 +54,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """What workers may touch.
 
     `temporary_root` is the folder in which files may be deleted, "" none. `hosts` are patterns of
-    names and addresses that may be reached. `docker` is the engine's address, "" the local
-    socket. `deploy` is an argument list, run in `deploy_folder` for
-    at most `deploy_seconds`.
+    names and addresses that may be reached. `docker` is the engine's address, "" the local socket.
+    `deploy` is an argument list, run in `deploy_folder` for at most `deploy_seconds`.
     """
 
     temporary_root: str = ""

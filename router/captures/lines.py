@@ -42,11 +42,7 @@ def played_line(served: Served, played: Played, at: int) -> RunRecord:
 
 
 def _line(
-    served: Served,
-    run: Run,
-    outcome: Outcome | None,
-    frames: Sequence[tuple[int, bytes]],
-    at: int,
+    served: Served, run: Run, outcome: Outcome | None, frames: Sequence[tuple[int, bytes]], at: int
 ) -> RunRecord:
     role: Role = run.role  # type: ignore[assignment]
     return RunRecord(
