@@ -91,9 +91,7 @@ async def companion_respond(_: Mapping[str, str], body: RespondRequest) -> None:
 async def ops_session(args: Mapping[str, str], _: Any) -> OpsSession:
     """Return a session of the ops flow; raises `Refused` 404 for one without messages."""
     session = args["session_id"]
-    turns = await conversations.messages("ops", session)
-    if not turns:
-        raise Refused(404, "unknown_session", "no session with this session_id is stored")
+    turns = await _turns("ops", session)
     waiting = await pauses().open_of("ops", session)
     pending: OpsApproval | msgspec.UnsetType = UNSET
     iteration = next((one.data["iteration"] for one in reversed(turns) if one.data), 0)
@@ -101,22 +99,24 @@ async def ops_session(args: Mapping[str, str], _: Any) -> OpsSession:
         iteration = sum(mark["name"] == "step" for mark in waiting.frames["marks"])
         if waiting.state == "open":
             pending = msgspec.convert(waiting.question, OpsApproval)
-    messages = tuple(StoredMessage(one.id, one.role, one.content) for one in turns)
-    return OpsSession(session, iteration, messages, pending)
+    return OpsSession(session, iteration, _stored(turns), pending)
 
 
-async def _session_turns(session: str) -> list[Turn]:
-    turns = await conversations.messages("session", session)
+async def _turns(flow: str, session: str) -> list[Turn]:
+    turns = await conversations.messages(flow, session)
     if not turns:
         raise Refused(404, "unknown_session", "no session with this session_id is stored")
     return turns
 
 
+def _stored(turns: Sequence[Turn]) -> tuple[StoredMessage, ...]:
+    return tuple(StoredMessage(one.id, one.role, one.content) for one in turns)
+
+
 async def session_messages(args: Mapping[str, str], _: Any) -> SessionMessages:
     """Return the messages of a session; raises `Refused` 404 for one without any."""
-    turns = await _session_turns(args["session_id"])
-    messages = tuple(StoredMessage(one.id, one.role, one.content) for one in turns)
-    return SessionMessages(args["session_id"], messages)
+    session = args["session_id"]
+    return SessionMessages(session, _stored(await _turns("session", session)))
 
 
 async def session_delete(args: Mapping[str, str], _: Any) -> None:
@@ -126,7 +126,7 @@ async def session_delete(args: Mapping[str, str], _: Any) -> None:
     where a Memory service holds them.
     """
     session, world = args["session_id"], current()
-    users = {one.user_id for one in await _session_turns(session) if one.user_id}
+    users = {one.user_id for one in await _turns("session", session) if one.user_id}
     try:
         await conversations.forget([("session", session)])
     except conversations.NotForgotten as error:

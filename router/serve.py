@@ -39,19 +39,15 @@ StorePause = Callable[[Served, str, Sequence[Frame]], Awaitable[None]]
 
 
 async def serve(
-    exchange: Served,
-    candidates: Sequence[Candidate],
-    store_pause: StorePause,
-    *,
-    same_provider: bool = True,
+    exchange: Served, candidates: Sequence[Candidate], store_pause: StorePause
 ) -> AsyncGenerator[bytes, None]:
     """Yield the frames of one request: of its stack, and of the next one where that fails.
 
     The frames that a client has are checked and skipped when another stack goes on. A failure of
-    the world ends the stream where the other stack would ask the same provider (`same_provider`).
-    So does one that a stack reports in its stream; the last stack's report goes out.
-    Raises `Refused` and `NotServed` before the first frame or never, `CutOff` behind the last one
-    where no frame can tell of a failure.
+    the world ends the stream, since the other stack would ask the same provider. So does one that a
+    stack reports in its stream; the last stack's report goes out. Raises `Refused` and `NotServed`
+    before the first frame or never, `CutOff` behind the last one where no frame can tell of a
+    failure.
     """
     flow, sent = exchange.flow, exchange.sent
     began = bool(sent)  # a resumed exchange: its client has the beginning
@@ -74,7 +70,7 @@ async def serve(
                     break  # a pause, or a refused call, whatever the stack made of the exception
                 failed = driver.reported(frame)
                 final = candidate is candidates[-1] or exchange.tape.overflowed
-                if failed and not final and not (failed.blame == "world" and same_provider):
+                if failed and not final and failed.blame != "world":
                     raise StackFailed(failed.code, failed.blame)  # noqa: TRY301 - as a stack would
                 new = due.feed(frame)
                 told = told or failed is not None
@@ -134,7 +130,7 @@ async def serve(
                 raise Refused(ended.status, ended.code, ended.detail)
             case Failed() if told:
                 return
-            case Failed(blame="world") if same_provider:
+            case Failed(blame="world"):
                 break
             case _:
                 pass

@@ -7,7 +7,6 @@ database.
 from typing import Any, Literal
 
 import msgspec
-from sqlalchemy import select
 
 from cutover import effect
 from effects.database import AuditRow
@@ -42,11 +41,3 @@ async def write(entry: AuditEntry) -> None:
     values = msgspec.structs.asdict(entry) | {"at": at}
     async with world.database.engine.begin() as connection:
         await connection.execute(world.database.insert_new(AuditRow, **values))
-
-
-async def entries(session_id: str) -> list[AuditEntry]:
-    """Return a session's lines, the oldest first."""
-    wanted = select(AuditRow.__table__).where(AuditRow.session_id == session_id)
-    async with current().database.engine.connect() as connection:
-        rows = (await connection.execute(wanted.order_by(AuditRow.seq))).mappings().all()
-    return [msgspec.convert(row, AuditEntry) for row in rows]

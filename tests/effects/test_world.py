@@ -15,6 +15,7 @@ from effects.workers import audit
 from effects.workers.audit import AuditEntry
 from effects.world import EffectSettings, WorldClosed, current, new_id, open_world, read_clock
 from tests.effects.conftest import MovableClock, taped
+from tests.support.databases import audit_lines
 
 MEMORY = "sqlite+aiosqlite://"
 
@@ -76,7 +77,7 @@ async def test_audit_lines_come_back_in_order() -> None:
     for line in (*lines, lines[0]):
         await audit.write(line)
     await audit.write(AuditEntry(**(base | {"session_id": "t"}), id="4", what="rejected"))
-    assert await audit.entries("s") == lines
+    assert await audit_lines("s") == lines
 
 
 async def test_processes_may_create_the_tables_at_once(database_url: str) -> None:

@@ -165,16 +165,15 @@ async def test_a_pipeline_without_text_has_no_response(stage: Stage, name: str, 
 
 
 @pytest.mark.parametrize(
-    ("code", "same_provider", "served"),
+    ("code", "served"),
     [
-        ("model_bad_request", True, "graph"),
-        ("model_auth", True, "graph"),
-        ("model_unavailable", True, "legacy"),
-        ("model_unavailable", False, "graph"),
+        ("model_bad_request", "graph"),
+        ("model_auth", "graph"),
+        ("model_unavailable", "legacy"),
     ],
 )
 async def test_a_stack_that_reports_a_failure_is_replaced_where_another_may_do_better(
-    stage: Stage, code: str, same_provider: bool, served: str
+    stage: Stage, code: str, served: str
 ) -> None:
     """Its report goes out only where it is the last word, and the exchange has failed then."""
 
@@ -195,7 +194,7 @@ async def test_a_stack_that_reports_a_failure_is_replaced_where_another_may_do_b
     asked = FLOWS["pipeline"]
     request = stage.request("pipeline", dict(asked.body))
     first = stage.candidate("pipeline", "legacy", reporting)
-    told = await stage.tell("pipeline", request, [first, "graph"], same_provider=same_provider)
+    told = await stage.tell("pipeline", request, [first, "graph"])
     assert told.exchange.served == served
     if served == "graph":
         assert told.outcome == Completed()

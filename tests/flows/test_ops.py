@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from cutover.errors import Failed, Pause, Refused
-from effects.workers import audit
 from harness.builtin import OPERATIONS
 from loadtests.simulator import Answer
 from rules.flows.ops import OpsSession
+from tests.support.databases import audit_lines
 from tests.support.stage import STACKS, Stage, Told, staged
 
 pytestmark = pytest.mark.virtual
@@ -67,7 +67,7 @@ async def test_a_certain_request_needs_no_model(stage: Stage, name: str) -> None
     assert final == ("final", result[3])
     assert done == ("done", "completed")
     assert stage.model_calls == 0
-    [line] = await audit.entries("s")
+    [line] = await audit_lines("s")
     assert (line.who, line.what, line.action, line.ok) == ("assistant", "executed", "memory", True)
     assert re.match(r"\d{4}-\d\d-\d\dT", line.at)
 
@@ -93,7 +93,7 @@ async def test_a_risky_instruction_waits_for_its_approval(
         ("done", "completed"),
     ]
     assert left(tmp_path) == {"c.tmp"}
-    lines = await audit.entries("s")
+    lines = await audit_lines("s")
     assert [(one.who, one.what, one.ok) for one in lines] == [
         ("ann", "approved", None),
         ("ann", "executed", True),
@@ -126,7 +126,7 @@ async def test_what_no_worker_can_do_is_a_result(
     [step, result, final, done] = plain(told)
     assert (step[0], result[2], result[3][-len(code) :]) == ("step", False, code)
     assert (final, done) == (("final", "没有。"), ("done", "completed"))
-    assert await audit.entries("s") == []
+    assert await audit_lines("s") == []
 
 
 @pytest.mark.parametrize("name", STACKS)

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from cutover.errors import Completed, Pause, Refused
-from effects.workers import audit
 from loadtests.simulator import Simulator
 from tests.support.continuing import Ended, Order, decide, opened
+from tests.support.databases import audit_lines
 
 ROOT = Path(__file__).parents[2]
 STACKS = ("legacy", "graph")
@@ -74,7 +74,7 @@ async def kill(folder: Path, monkeypatch: pytest.MonkeyPatch, kills: int) -> Cou
             longest = max(longest, ended.seconds) if number < 0 else longest
             async with opened(database, log, sim, ahead=LEASE_OVER) as stage:
                 told = await decide(stage, question, first)
-                lines = await audit.entries(session)
+                lines = await audit_lines(session)
             what = [one.what for one in lines]
             assert what[0] == "approved"
             assert {one.who for one in lines} == {"ann"}

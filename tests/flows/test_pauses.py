@@ -13,12 +13,12 @@ from sqlalchemy import select, update
 from cutover.errors import Failed, Pause
 from cutover.records import PauseRecord, TapeRecord, decode, encode
 from effects.database import PauseRow
-from effects.workers import audit
 from harness import root
 from harness.config import Settings
 from harness.live import LiveSettings
 from loadtests.simulator import Answer
 from router.pauses import PausedExchanges
+from tests.support.databases import audit_lines
 from tests.support.stage import STACKS, Stage, Told, forgetting, staged
 
 pytestmark = pytest.mark.virtual
@@ -102,7 +102,7 @@ async def test_two_approvals_in_a_row(
             told.append(await decide(stage, question, names[len(told)]))
             question = getattr(told[-1].outcome, "question", "")
             asked.append(asked[-1] + stage.model_calls)
-            lines = [one.what for one in await audit.entries("s")]
+            lines = [one.what for one in await audit_lines("s")]
             assert lines == ["executed", *["approved", "executed"] * (len(told) - 1)]
     assert asked == [2, 3, 4]
     assert [frames(one) for one in told] == [
@@ -131,7 +131,7 @@ async def test_an_approval_then_a_rejection(
     assert told.events[-1] == ("done", {"status": "rejected"})
     assert stage.model_calls == asked
     assert left(files) == {"c.tmp"}
-    assert [(one.who, one.what) for one in await audit.entries("s")] == [
+    assert [(one.who, one.what) for one in await audit_lines("s")] == [
         ("assistant", "executed"),
         ("ann", "approved"),
         ("ann", "executed"),
@@ -175,7 +175,7 @@ async def test_the_same_answer_again_is_the_same(stage: Stage) -> None:
     again = await decide(stage, question, "legacy", by="bob")
     assert frames(again) == ["progress", "result", "step", "approval_required", "done"]
     assert again.calls["worker.system.delete_temporary"] == 1
-    assert [(one.who, one.what) for one in await audit.entries("s")][1:] == [
+    assert [(one.who, one.what) for one in await audit_lines("s")][1:] == [
         ("ann", "approved"),
         ("ann", "executed"),
     ]
@@ -268,7 +268,7 @@ async def test_an_unknown_outcome_is_said_and_not_repeated(
     ]
     assert left(files) == {"a.log", "c.tmp"}
     assert stage.model_calls == asked
-    assert [one.what for one in await audit.entries("s")][-1] == "outcome_unknown"
+    assert [one.what for one in await audit_lines("s")][-1] == "outcome_unknown"
 
 
 @pytest.mark.parametrize("name", STACKS)

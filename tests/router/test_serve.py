@@ -11,12 +11,12 @@ import pytest
 from cutover import Event, Exchange, Request, Stack, effect
 from cutover.errors import Completed, Failed, Left, Pause
 from cutover.flow import Frame
-from effects.workers import audit
 from router.driver import Candidate
 from router.exchange import Served, finish
 from router.serve import serve
 from rules.flows import FLOWS
 from tests.support.ask import ASK, Ask, Done, Said
+from tests.support.databases import audit_lines
 from tests.support.served import ask
 from tests.support.stage import Stage, Told, breaking, staged
 from tests.support.virtual_time import VirtualLoop
@@ -255,5 +255,5 @@ async def test_a_continued_run_whose_client_leaves_writes_no_more(
     told = await stage.resume("ops", decision, [noting])
     assert told.outcome == Completed()
     assert written == ["closed"]
-    lines = [one.what for one in await audit.entries("s")]
+    lines = [one.what for one in await audit_lines("s")]
     assert lines == ["approved", "executed"]

@@ -4,8 +4,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import uuid4
 
+import msgspec
 import psycopg
+from sqlalchemy import select
 
+from effects.database import AuditRow
+from effects.workers.audit import AuditEntry
+from effects.world import current
 from tests.conftest import reachable
 
 POSTGRES = "host=/var/run/postgresql"
@@ -24,3 +29,11 @@ def postgresql() -> Iterator[str]:
         connection.execute(f"CREATE SCHEMA {schema}".encode())
         yield f"postgresql+psycopg:///?{POSTGRES}&options=-csearch_path%3D{schema}"
         connection.execute(f"DROP SCHEMA {schema} CASCADE".encode())
+
+
+async def audit_lines(session_id: str) -> list[AuditEntry]:
+    """Return a session's lines of the audit log, the oldest first."""
+    wanted = select(AuditRow.__table__).where(AuditRow.session_id == session_id)
+    async with current().database.engine.connect() as connection:
+        rows = (await connection.execute(wanted.order_by(AuditRow.seq))).mappings().all()
+    return [msgspec.convert(row, AuditEntry) for row in rows]

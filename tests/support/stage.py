@@ -121,14 +121,12 @@ class Stage:
         flow: str,
         request: Request[Any, Any],
         candidates: Sequence[Candidate | str],
-        *,
-        same_provider: bool = True,
     ) -> Told:
         """Serve a request to its end and settle the exchange."""
         self.count += 1
         chosen = self._chosen(flow, candidates)
         served = Served(f"exchange-{self.count}", FLOWS[flow], request, Exchange(), chosen[0].name)
-        return await self._told(served, chosen, same_provider=same_provider)
+        return await self._told(served, chosen)
 
     async def resume(
         self, flow: str, body: dict[str, Any], candidates: Sequence[Candidate | str]
@@ -153,11 +151,9 @@ class Stage:
             one if isinstance(one, Candidate) else self.candidate(flow, one) for one in candidates
         ]
 
-    async def _told(
-        self, served: Served, chosen: Sequence[Candidate], *, same_provider: bool = True
-    ) -> Told:
+    async def _told(self, served: Served, chosen: Sequence[Candidate]) -> Told:
         told = Told(served=served)
-        frames = serve(served, chosen, self.pauses.pause, same_provider=same_provider)
+        frames = serve(served, chosen, self.pauses.pause)
         try:
             async for frame in frames:
                 told.frames.append(frame)
