@@ -1,16 +1,17 @@
-"""The moments of what a graph streams, as golden tapes cannot show them."""
+"""The moments of what a graph streams, which golden tapes cannot show, and ids asked again."""
 
 import asyncio
 
 import pytest
 
 from cutover import Exchange
+from cutover.errors import Completed
 from harness.root import equal_shadow
 from loadtests.simulator import Answer
 from router.exchange import Served, finish
 from router.serve import serve
 from rules.flows import FLOWS
-from tests.support.stage import Told, staged
+from tests.support.stage import STACKS, Stage, Told, staged
 
 pytestmark = pytest.mark.virtual
 
@@ -41,3 +42,16 @@ async def test_a_graph_that_waits_for_its_client_holds_nothing_back() -> None:
             await asyncio.sleep(0.5)
         await finish(served)
         assert equal_shadow(served, await slow.play(Told(served=served), "legacy"))
+
+
+@pytest.mark.parametrize("name", STACKS)
+async def test_an_id_whose_exchange_has_ended_may_be_asked_again(stage: Stage, name: str) -> None:
+    """The lock is for what is under way: the model is asked anew, but not for another message."""
+    for asked in (1, 2):
+        request = stage.request("chat", {"message_id": "m", "content": "Hello"})
+        told = await stage.tell("chat", request, [name])
+        assert (told.outcome, len(stage.sim.requests)) == (Completed(), asked)
+    told = await stage.tell(
+        "chat", stage.request("chat", {"message_id": "m", "content": "Bye"}), [name]
+    )
+    assert (told.refusal, len(stage.sim.requests)) == ((409, "message_conflict"), 2)
