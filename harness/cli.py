@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import statistics
 import time
 import traceback
 from collections.abc import Iterator
@@ -336,6 +337,14 @@ def rollback_command(config: _Config = Path("cutover.toml"), flow: _Flow = None)
     typer.echo("next: mend graph, replay and diff the captures, and then cutover ramp")
 
 
+def _rates(text: str) -> tuple[float, ...]:
+    rates = tuple(sorted({float(one) for one in text.split(",")}))
+    if not 0 < rates[0] <= rates[-1] < float("inf"):
+        message = f"a rate is more than 0 requests a second: {text}"
+        raise ValueError(message)
+    return rates
+
+
 @cli.command("load", cls=Deciding, epilog="Exit status: 0 within margins, 1 not, 3 cannot tell.")
 def load_command(
     flow: _Flow = None,
@@ -343,9 +352,12 @@ def load_command(
     legacy: Annotated[str, typer.Option(help="instead: the control's own address")] = "",
     graph: Annotated[str, typer.Option(help="instead: the candidate's own address")] = "",
     header: _Headers = None,
-    messages: Annotated[Path | None, typer.Option(help="texts or bodies, as JSON lines")] = None,
+    messages: Annotated[Path | None, typer.Option(help="JSON lines, as docs/load.md says")] = None,
     users: Annotated[int, typer.Option(min=1, help="how many ask")] = 10,
     pace: Annotated[float, typer.Option(min=0.01, help="seconds between a user's requests")] = 2.0,
+    think: Annotated[float, typer.Option(min=0, help="mean seconds before a next turn")] = 0.0,
+    sweep: Annotated[Any, typer.Option(parser=_rates, help="as 1,5,20 requests a second")] = None,
+    bound: Annotated[float, typer.Option(min=0.001, help="seconds to a good first text")] = 2.0,
     seconds: Annotated[int, typer.Option(min=5, help="how long a run is measured")] = 30,
     pairs: Annotated[int, typer.Option(min=1, help="how often each stack is loaded")] = 5,
     out: Annotated[Path, typer.Option(help="for rows and load.html")] = Path("load-test"),
@@ -357,15 +369,19 @@ def load_command(
     from loadtests.plan import load_flows
     from loadtests.report import Terms
 
-    name, *others = load_flows(config, flow or "", messages)
+    name, *others = (flows := load_flows(config, flow or "", messages, think))
     if others:
         message = f"name a --flow: there are {', '.join([name, *others])}"
         raise typer.BadParameter(message)
     headers = {key.lower(): value for key, value in _headers(header)}
     at = targets(config, name, url, (legacy, graph), headers)
     files = {"cutover-config": config, "messages": messages}
-    sending = {"users": users, "spawn-rate": users, "pace": pace, **files}
-    raise typer.Exit(load_test(at, Terms(flow=name, seconds=seconds), pairs, out, sending))
+    turns = statistics.mean(map(len, flows[name].conversations))
+    every = users * turns if sweep else pace  # of a sweep: for one request a second
+    sending = {"users": users, "spawn-rate": users, "pace": every, "think": think, **files}
+    ready = 3.0 + think * (turns - 1)  # seconds until later turns are as many as first ones
+    terms = Terms(flow=name, seconds=seconds, warm_up=ready, good_ms=bound * 1e3, rates=sweep or ())
+    raise typer.Exit(load_test(at, terms, pairs, out, sending))
 
 
 prompts = typer.Typer(no_args_is_help=True)

@@ -1,7 +1,8 @@
-"""Load for `locust -f loadtests/locustfile.py`: each user asks its flow every `--pace` seconds.
+"""Load for `locust -f loadtests/locustfile.py`: each user opens a conversation every `--pace` s.
 
-A user does not wait for an answer before it asks again, and all times count from the moment when a
-request was due: a server that stands still delays every request of that time, and all of them show.
+A user does not wait for an answer before it opens the next one, and all times count from the moment
+when a request was due: a server that stands still delays every request of that time, and all show.
+Within a conversation, the next turn is due some time to think after the answer has ended.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import time
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 import gevent
 import msgspec
+from gevent.event import Event
 from gevent.pool import Group
 from locust import User, events, task
 from locust.argument_parser import LocustArgumentParser
@@ -26,7 +29,7 @@ from locust.exception import CatchResponseError
 from locust.runners import MasterRunner
 
 from cutover.errors import CutoverError
-from loadtests.meter import Meter, send
+from loadtests.meter import Asked, Meter, send
 from loadtests.plan import load_flows
 from loadtests.rows import Generator, Row, summary
 
@@ -44,8 +47,9 @@ def _options(parser: LocustArgumentParser) -> None:
     # A master sends these to its workers: they are text and numbers alone.
     own.add_argument("--cutover-config", default="", env_var="CUTOVER_CONFIG", help="cutover.toml")
     own.add_argument("--flow", default="", help="a flow; without it, all of them in turn")
-    own.add_argument("--messages", default="", help="texts or bodies, as JSON lines")
+    own.add_argument("--messages", default="", help="texts, bodies or lists of them, as JSON lines")
     own.add_argument("--pace", type=float, default=2.0, help="seconds between a user's requests")
+    own.add_argument("--think", type=float, default=0.0, help="mean seconds before a next turn")
     own.add_argument("--rows", default="", help="the folder for raw rows")
     own.add_argument("--stack", default="", help="the stack that rows are of")
     own.add_argument("--run-number", type=int, default=0, help="what rows are marked with")
@@ -58,14 +62,16 @@ class Load:
     def __init__(self, environment: Environment, options: Any) -> None:
         files = (options.cutover_config, options.messages, options.rows)
         config, messages, rows = (Path(one) if one else None for one in files)
-        self.flows = list(load_flows(config, options.flow, messages).values())
+        self.think = max(options.think, 0.0)
+        self.flows = list(load_flows(config, options.flow, messages, self.think).values())
         self.marks = {"stack": options.stack, "run": options.run_number}
         self.pace = max(options.pace, 1e-3)
         self.host = environment.host or StreamUser.host
         self.headers: dict[str, str] = json.loads(os.environ.get(HEADERS, "{}"))
         index = getattr(environment.runner, "worker_index", 0)
-        self.chance = random.Random(f"{options.seed}/{index}")
-        self.users, self.requests = count(index), count()
+        self.seed = f"{options.seed}/{index}"
+        self.chance = random.Random(self.seed)
+        self.users, self.conversations = count(index), count()
         self.sent: list[Row] = []
         name = f"{options.run_number:03}-{socket.gethostname()}-{os.getpid()}.jsonl"
         self.file = rows / name if rows else None
@@ -106,7 +112,7 @@ def _stop(environment: Environment, **_: Any) -> None:
 
 
 class StreamUser(User):
-    """Asks one flow every `--pace` seconds, from a moment on that is drawn."""
+    """Opens conversations with one flow, from a moment on that is drawn."""
 
     host = "http://127.0.0.1:8080"
     load: Load
@@ -115,30 +121,44 @@ class StreamUser(User):
         """Draw when the first request is due."""
         load = self.load
         self.flow = load.flows[next(load.users) % len(load.flows)]
-        self.streams = Group()
+        self.streams, self.leaving = Group(), Event()
         self.due: float = time.monotonic() + load.chance.random() * load.pace
 
     def wait_time(self) -> float:
-        """Return the seconds until the next request is due."""
+        """Return the seconds until the next conversation is due."""
         return max(0.0, self.due - time.monotonic())
 
     @task
     def ask(self) -> None:
-        """Send what is due."""
+        """Open what is due."""
         while self.due <= time.monotonic():
-            self.streams.spawn(self.stream, self.due)
+            self.streams.spawn(self.converse, self.due)
             self.due += self.load.pace
 
     def on_stop(self) -> None:
         """Wait for the streams that are open, and break off those that outlast the patience."""
+        self.leaving.set()
         self.streams.join(PATIENCE_SECONDS)
         self.streams.kill()
 
-    def stream(self, due: float) -> None:
-        """Send a request and report how its stream went."""
+    def converse(self, due: float) -> None:
+        """Ask one turn behind the other; both runs of a pair think for as long."""
+        load, flow, number = self.load, self.flow, next(self.load.conversations)
+        talk, ids = flow.conversations[number % len(flow.conversations)], {"id": str(uuid4())}
+        chance = random.Random(f"{load.seed}/{number}")
+        for turn, message in enumerate(talk, 1):
+            asked = flow.request(load.host, message, load.headers, ids)
+            row = Row(flow=flow.name, turn=turn, due=round(due - load.began, 6), **load.marks)
+            row.conversation = ids["id"] if len(talk) > 1 else ""
+            ids |= self.stream(asked, row, due)
+            think = load.think and chance.expovariate(1 / load.think)
+            due = time.monotonic() + think
+            if turn < len(talk) and self.leaving.wait(think):
+                return
+
+    def stream(self, asked: Asked, row: Row, due: float) -> dict[str, Any]:
+        """Send a request and report how its stream went; return the ids that it gave."""
         load, flow = self.load, self.flow
-        asked = flow.request(load.host, next(load.requests), load.headers)
-        row = Row(flow=flow.name, due=round(due - load.began, 6), **load.marks)
         meter = Meter(flow.dialect, row, due)
         try:
             send(asked, meter, PATIENCE_SECONDS)
@@ -156,3 +176,4 @@ class StreamUser(User):
                 exception=None if row.ending == "complete" else failed,
                 context={},
             )
+        return meter.ids

@@ -9,6 +9,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from http.client import HTTPConnection, HTTPException
 from typing import Any, Final, Literal
@@ -17,7 +18,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from cutover.errors import Completed, Failed
-from cutover.wire import BlockTooLong, Dialect, Reader
+from cutover.wire import BlockTooLong, Dialect, Reader, events, payload
+from cutover.wire.dialect import TokensAt, values
 from loadtests.rows import Row
 
 OK: Final = 200
@@ -46,7 +48,9 @@ class Meter:
         self, dialect: Dialect, row: Row, due: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.row = row
-        self._reader = Reader(dialect, joins=True)
+        self._reader, self._counted = Reader(dialect), dialect.tokens
+        self._tokens: dict[str, int] = {}
+        self.ids: dict[str, Any] = {}  # in the end, the first generated id of each kind
         self._due, self._clock = due, clock
         self._last = row.sent_ms = self._now()
         self._status = 0
@@ -67,6 +71,8 @@ class Meter:
                 if row.ttft_ms is None:
                     row.ttft_ms = self._last = at
                 row.gap_ms, self._last = max(row.gap_ms, round(at - self._last, 3)), at
+            if self._counted is not None and b"tokens" in frame.raw:
+                self._count(self._counted, frame.raw)
             if frame.raw.startswith(SERVED_BY):
                 row.served = frame.raw.removeprefix(SERVED_BY).split()[0].decode()
             if frame.verdict == "terminal" and row.ended_ms is None:
@@ -76,6 +82,12 @@ class Meter:
         """End the reading; `cut` is why the body has not ended, `code` names the fault."""
         row = self.row
         row.ended_ms = self._now() if row.ended_ms is None else row.ended_ms
+        self.ids = {kind: next(iter(found)) for kind, found in self._reader.ids.items()}
+        row.tokens = sum(self._tokens.values()) or None
+        if row.ttft_ms is not None and self._last > row.ttft_ms:
+            each = 1000 / (self._last - row.ttft_ms)  # the first was there when the clock began
+            row.pieces_s = round((row.pieces - 1) * each, 3)
+            row.tokens_s = round((row.tokens - 1) * each, 3) if row.tokens else None
         if self._status != OK:
             row.ending = "refused" if self._status else cut or "unreachable"
             row.code = f"http_{self._status}" if self._status else code
@@ -89,6 +101,15 @@ class Meter:
                 row.code = code
             case Failed(code=kind, detail=reported):
                 row.ending, row.code = "failed", (reported or kind)[:MOST_SHOWN]
+
+    def _count(self, at: TokensAt, raw: bytes) -> None:
+        """Note the tokens that an event tells; those of one answer are its tokens so far."""
+        for data in [one.data for one in events(raw)] or [payload(raw)]:
+            with suppress(ValueError, RecursionError):
+                event = msgspec.json.decode(data)
+                answer = str(values(event, at.by)) if at.by else ""
+                told = [one for one in values(event, at.path) if isinstance(one, int)]
+                self._tokens[answer] = max([self._tokens.get(answer, 0), *told])
 
     def _now(self) -> float:
         return round((self._clock() - self._due) * 1000, 3)

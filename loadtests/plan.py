@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import tomllib
 import uuid
 from collections.abc import Mapping, Sequence
@@ -20,15 +21,18 @@ from loadtests.meter import Asked
 
 BUILT_IN: Final = Path(__file__).parent / "flows"
 STACKS: Final = ("legacy", "graph")
-ID, MESSAGE = "{id}", "{message}"
-"""What stands in a request for an id that was never used, and for a message."""
+ID, TURN, MESSAGE = "{id}", "{turn}", "{message}"
+"""What stands in a request for a conversation's id, one that was never used, and a message."""
+_ANSWERED: Final = re.compile(r'"\{answer\.(\w+)\}"')
+"""What stands for an id that the last answers gave, by its kind in the dialect; else null."""
+_Line = str | dict[str, Any] | list[str | dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class LoadFlow:
     """A flow as clients know it: a request with `{id}` and `{message}` in it, and a dialect.
 
-    A message is a text, or a whole body.
+    A conversation has one message or several, each a text or a whole body.
     """
 
     name: str
@@ -37,28 +41,36 @@ class LoadFlow:
     headers: Mapping[str, str]
     body: str
     dialect: Dialect
-    messages: Sequence[Any]
+    conversations: Sequence[Sequence[Any]]
 
-    def request(self, host: str, number: int, headers: Mapping[str, str]) -> Asked:
-        """Return the request with message `number`, modulo how many there are."""
-        message, fresh = self.messages[number % len(self.messages)], str(uuid.uuid4())
-        text = json.dumps(message)
+    def request(
+        self, host: str, message: Any, headers: Mapping[str, str], ids: Mapping[str, Any]
+    ) -> Asked:
+        """Return the request with a message; `ids` are its conversation's, and of its answers."""
+        fresh, text = str(uuid.uuid4()), json.dumps(message)
         body = self.body.replace(MESSAGE, text[1:-1]) if isinstance(message, str) else text
+        body = _ANSWERED.sub(lambda found: json.dumps(ids.get(found[1])), body)
+
+        def fill(text: str) -> str:
+            return text.replace(ID, ids["id"]).replace(TURN, fresh)
+
         return Asked(
             method=self.method,
-            url=host.rstrip("/") + self.target.replace(ID, fresh),
-            headers={**{k: v.replace(ID, fresh) for k, v in self.headers.items()}, **headers},
-            body=body.replace(ID, fresh).encode(),
+            url=host.rstrip("/") + fill(self.target),
+            headers={**{k: fill(v) for k, v in self.headers.items()}, **headers},
+            body=fill(body).encode(),
         )
 
 
 def load_flows(
-    config: Path | None = None, name: str = "", messages: Path | None = None
+    config: Path | None = None, name: str = "", messages: Path | None = None, think: float = 0.0
 ) -> Mapping[str, LoadFlow]:
     """Return the flows that a `cutover.toml` names, without one the built-in ones; or `name` alone.
 
-    `messages` is a file of JSON lines. Raises `Unusable` and `DialectRefused`.
+    `messages` is a file of JSON lines; without it, with time to `think` built-in conversations
+    of several turns are taken. Raises `Unusable` and `DialectRefused`.
     """
+    kind = "talks" if think else "messages"
     try:
         known = tomllib.loads((BUILT_IN / "flows.toml").read_text("utf-8"))["flows"]
         declared = tomllib.loads(config.read_text("utf-8")).get("flows") if config else None
@@ -68,9 +80,9 @@ def load_flows(
                 where="--flow", reason=f"no flow {name!r}: there are {', '.join(tables)}"
             )
         return {
-            one: _flow(one, table, Path(), messages)
+            one: _flow(one, table, Path(), messages, kind)
             if table and table.get("paths")
-            else _flow(one, known.get(one, {}), BUILT_IN, messages)
+            else _flow(one, known.get(one, {}), BUILT_IN, messages, kind)
             for one, table in tables.items()
             if name in {"", one}
         }
@@ -78,8 +90,10 @@ def load_flows(
         raise Unusable(where=config or messages, reason=str(error)) from error
 
 
-def _flow(name: str, table: Mapping[str, Any], base: Path, messages: Path | None) -> LoadFlow:
-    """Return a flow that asks for its example, each time in a new conversation."""
+def _flow(
+    name: str, table: Mapping[str, Any], base: Path, messages: Path | None, kind: str
+) -> LoadFlow:
+    """Return a flow that asks for its example, each conversation under an id of its own."""
     if not table.get("paths") or not (messages or table.get("example")):
         raise Unusable(where=f"flow {name!r}", reason="has no example, as init writes it")
     example = str(table.get("example") or f"POST {table['paths'][0]}")
@@ -88,27 +102,29 @@ def _flow(name: str, table: Mapping[str, Any], base: Path, messages: Path | None
     method, _, target = first.partition(" ")
     parted = (line.partition(":") for line in lines or ["content-type: application/json"])
     headers = {key.strip().lower(): value.strip() for key, _, value in parted}
-    kind, _, place = table.get("keys", {}).get(table.get("sticky", ""), "").partition(".")
-    if kind == "header":
+    where, _, place = table.get("keys", {}).get(table.get("sticky", ""), "").partition(".")
+    if where == "header":
         headers[place.lower()] = ID
-    elif kind == "path":
+    elif where == "path":
         steps = zip(table["paths"][0].split("/"), target.split("/"), strict=False)
         target = "/".join(ID if step == f"{{{place}}}" else given for step, given in steps)
-    elif kind == "body" and body.startswith("{"):
+    elif where == "body" and body.startswith("{"):
         decoded = json.loads(body)
         for holder, step, _ in find(decoded, place):
             holder[step] = ID
         body = json.dumps(decoded)
     found: Sequence[Any] = ("",)
     if messages or MESSAGE in body:
-        path = messages or BUILT_IN / table.get("messages", "any.jsonl")
-        found = msgspec.json.Decoder(str | dict[str, Any]).decode_lines(path.read_bytes())
-    if not found or (messages and MESSAGE not in body and any(isinstance(m, str) for m in found)):
+        path = messages or BUILT_IN / table.get(kind, f"{kind}.jsonl")
+        found = msgspec.json.Decoder(_Line).decode_lines(path.read_bytes())
+    talks = [one if isinstance(one, list) else [one] for one in found]
+    texts = any(isinstance(one, str) for talk in talks for one in talk)
+    if not talks or not all(talks) or (messages and MESSAGE not in body and texts):
         raise Unusable(where=messages, reason=f"flow {name!r} needs a body in each line")
     named = str(table.get("dialect", "chat-completions"))
     own = (base / named).read_text("utf-8") if Path(named).suffix else ""
     dialect = read_dialect(own, named) if own else find_dialect(named)
-    return LoadFlow(name, method, target, headers, body.strip(), dialect, found)
+    return LoadFlow(name, method, target, headers, body.strip(), dialect, talks)
 
 
 class PlannedRun(msgspec.Struct, frozen=True):

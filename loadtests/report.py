@@ -19,7 +19,8 @@ from scipy import stats
 from loadtests.plan import STACKS, PlannedRun
 from loadtests.rows import Generator, Row
 
-STATUS: Final = {"within margins": 0, "slower": 1, "fails more": 1, "cannot tell": 3}
+_WORSE: Final = ("slower", "fails more", "leaves the bound earlier")
+STATUS: Final = {"within margins": 0, "keeps up": 0, "cannot tell": 3, **dict.fromkeys(_WORSE, 1)}
 """Exit statuses by verdict."""
 METRICS: Final = {"ttft_ms": "TTFT", "ended_ms": "E2E"}
 QUANTILES: Final = (0.5, 0.95, 0.99)
@@ -35,7 +36,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """What a test was to be: the seconds of a run, and of the warm-up before it.
 
     Graph may be slower by `margin` (a share) or `floor_ms`, whichever is more. A request is good
-    that is complete, with its first text and no silence beyond `good_ms`.
+    that is complete, with its first text and no silence beyond `good_ms`. A sweep has rising
+    `rates`, in requests a second, one for each pair of runs; `good_ms` bounds its P95 of TTFT.
     """
 
     flow: str
@@ -44,13 +46,16 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     margin: float = 0.1
     floor_ms: float = 50.0
     good_ms: float = 2_000.0
+    rates: tuple[float, ...] = ()
 
 
-class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
+class LoadReport(msgspec.Struct, frozen=True):
     """What a load test found; each list holds the lines of a table.
 
     `ratios` of graph over legacy have intervals over pairs of runs; `figures` of `stacks` have
-    them by order statistics, None beyond all values. `goodput` is in good requests a second.
+    them by order statistics, None beyond all values. `goodput` is in good requests a second, `rate`
+    is P50 of what came a second in a stream: tokens where all streams tell them, else pieces. A
+    sweep has `runs` and, of each stack, the highest rate `kept` within the bound.
     """
 
     terms: Terms
@@ -68,22 +73,49 @@ def load_report(
     taken = list(rows)
     generators = _table([one for one in taken if isinstance(one, Generator)], Generator)
     table = _table([one for one in taken if isinstance(one, Row)], Row)
-    table = table.astype({"sent_ms": float, **dict.fromkeys(METRICS, float)})
+    table = table.astype(
+        {"sent_ms": float, **dict.fromkeys([*METRICS, "tokens_s", "pieces_s"], float)}
+    )
     table = table[(table["due"] >= terms.warm_up) & (table["ending"] != "stopped")]
     table["complete"] = table["ending"] == "complete"
     for name, column in (("foreign", "assigned"), ("taken_over", "served")):
         table[name] = (table[column] != "") & (table[column] != table["stack"])
     table["bad"] = ~table["complete"] | table["taken_over"]
     runs = _runs(plan, table, generators, terms)
+    lines = msgspec.json.decode(runs.reset_index().to_json(orient="records"))
+    if terms.rates:
+        return _sweep(lines, terms)
     sound = runs[runs["void"].eq("").groupby(runs["pair"]).transform("all")]
     table = table[table["run"].isin(sound.index)]
     ratios = _ratios(table[table["complete"]], sound, terms)
     verdict, reasons = _verdict(ratios, table, runs)
+    rates = table[table["complete"]].dropna(subset="pieces_s")
+    unit = "pieces" if rates["tokens_s"].hasnans else "tokens"
+    median = rates.groupby("stack")[f"{unit}_s"].median().to_dict()
     stacks = [_stack(one, table[table["stack"] == one], sound, terms) for one in STACKS]
-    lines = msgspec.json.decode(runs.reset_index().to_json(orient="records"))
-    return LoadReport(
-        terms=terms, verdict=verdict, reasons=reasons, ratios=ratios, stacks=stacks, runs=lines
-    )
+    stacks = [{**one, "rate": median.get(one["stack"]), "unit": unit} for one in stacks]
+    return LoadReport(terms, verdict, reasons, ratios, stacks, lines)
+
+
+def _sweep(lines: list[dict[str, Any]], terms: Terms) -> LoadReport:
+    """Return up to which rate each stack keeps the bound; a void run says nothing of its rate."""
+    reasons, kept, most = list[str](), dict.fromkeys(STACKS, 0.0), dict.fromkeys(STACKS, 0.0)
+    for stack in STACKS:
+        end = "no higher rate was asked"
+        for run in (one for one in lines if one["stack"] == stack):
+            rate, p95, void = run["rate"], run["first_ms"], run["void"]
+            if void or p95 is None or p95 > terms.good_ms:
+                shown = f"{p95 / 1000:.2f} s" if p95 else "more than 5 % are not complete"
+                end = f"at {rate:g}: {void or shown}"
+                most[stack] = math.inf if void else kept[stack]
+                break
+            kept[stack] = most[stack] = rate
+        bound = f"keeps P95 of TTFT within {terms.good_ms / 1000:g} s up to {kept[stack]:g}"
+        reasons.append(f"{stack} {bound} requests a second; {end}.")
+    verdict = "keeps up" if 0 < most["legacy"] <= kept["graph"] else "cannot tell"
+    verdict = "leaves the bound earlier" if most["graph"] < kept["legacy"] else verdict
+    stacks = [{"stack": one, "kept": kept[one]} for one in STACKS]
+    return LoadReport(terms, verdict, reasons, [], stacks, lines)
 
 
 def _table(rows: Sequence[msgspec.Struct], kind: type[msgspec.Struct]) -> pd.DataFrame:
@@ -103,6 +135,10 @@ def _runs(
     runs = runs.fillna(0.0).astype({"requests": int, "failed": int, "foreign": int})
     shares = runs["failed"] / runs["requests"].clip(lower=1)
     runs["both_fail"] = shares.groupby(runs["pair"]).transform("min") > BOTH_FAIL
+    # What is not complete counts as beyond any bound here; JSON has no infinity, but null.
+    firsts = table["ttft_ms"].fillna(table["ended_ms"]).where(~table["bad"], math.inf)
+    runs["first_ms"] = firsts.groupby(table["run"]).quantile(DECIDES, interpolation="higher")
+    runs["rate"] = [terms.rates[pair] if terms.rates else 0.0 for pair in runs["pair"]]
     runs["void"] = [_void(one, terms) for one in runs.itertuples()]
     return runs.join(table[table["complete"]].groupby("run")[list(METRICS)].quantile(DECIDES))
 
@@ -118,7 +154,8 @@ def _void(run: Any, terms: Terms) -> str:
         return f"{run.foreign} requests were assigned to the other stack: see switch and qa_key"
     if run.requests < FEWEST:
         return f"{run.requests} requests are too few, {FEWEST} are needed"
-    return "both stacks fail: look at what they both need" if run.both_fail else ""
+    fail = run.both_fail and not terms.rates  # a sweep goes on until they do
+    return "both stacks fail: look at what they both need" if fail else ""
 
 
 def _ratios(whole: pd.DataFrame, sound: pd.DataFrame, terms: Terms) -> list[dict[str, Any]]:

@@ -21,12 +21,16 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True, tag="request"):
     `due` is that moment, in seconds since its process began to load. `sent_ms` is how late the
     generator was, `ttft_ms` when the first text came (answer or reasoning), `gap_ms` the longest
     silence between two texts, `ended_ms` when the terminal event came, or else the end. `assigned`
-    and `served` are the stacks that a router names, `exchange` is its id.
+    and `served` are the stacks that a router names, `exchange` is its id. `turn` is the place in a
+    `conversation` of several. `tokens` is the usage that the stream tells, `tokens_s` and
+    `pieces_s` are what came a second, from its first text to its last.
     """
 
     flow: str
     stack: str = ""
     run: int = 0
+    turn: int = 1
+    conversation: str = ""
     due: float
     sent_ms: float = 0.0
     ttft_ms: float | None = None
@@ -35,6 +39,9 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True, tag="request"):
     ending: Ending = "unreachable"
     code: str = ""
     pieces: int = 0
+    tokens: int | None = None
+    tokens_s: float | None = None
+    pieces_s: float | None = None
     received: int = 0
     assigned: str = ""
     served: str = ""

@@ -158,11 +158,18 @@ class Reports(_Table, frozen=True, kw_only=True):
         return "world" if any(fnmatchcase(code, pattern) for pattern in self.world) else "stack"
 
 
+class TokensAt(_Table, frozen=True, kw_only=True):
+    """Where a stream says how many tokens it has had so far, and what tells its answers apart."""
+
+    path: Path
+    by: Path = ""
+
+
 class Dialect(_Table, frozen=True, kw_only=True, eq=False):
     """A declaration of a service's streams.
 
     `ids` are paths of generated ids by kind: equal by their order of appearance. What is at the
-    paths of `omit` is never compared, in any event.
+    paths of `omit` is never compared, in any event. Load runs alone read `tokens`.
     """
 
     framing: Literal["sse", "ndjson", "text"]
@@ -173,6 +180,7 @@ class Dialect(_Table, frozen=True, kw_only=True, eq=False):
     ids: dict[str, Places] = {}
     failure: Reports = Reports()
     omit: Places = ()
+    tokens: TokensAt | None = None
 
     @property
     def finishes(self) -> bool:
@@ -328,6 +336,7 @@ _TABLES: Final[Mapping[str, type[_Table]]] = {
     "events": EventRule,
     "texts": TextAt,
     "calls": CallAt,
+    "tokens": TokensAt,
 }
 
 

@@ -16,7 +16,7 @@ import typer
 from compare.report.page import render
 from cutover.errors import Unusable
 from harness.config import load
-from loadtests.plan import BUILT_IN, STACKS, interleaved
+from loadtests.plan import BUILT_IN, STACKS, PlannedRun, interleaved
 from loadtests.report import STATUS, Terms, load_report
 from loadtests.rows import read_rows
 
@@ -25,6 +25,8 @@ _NEXT_BY_VERDICT: Final = {
     "slower": "find the node that takes the time (nodes_ms in the router's log), and load again",
     "fails more": "read how requests end, in the page and in the router's log, and load again",
     "cannot tell": "load again, with more --pairs or what a reason above asks for",
+    "keeps up": "load both in pairs, at a rate that they keep: cutover load",
+    "leaves the bound earlier": "find what graph waits for at that rate, and sweep again",
 }
 
 Target = tuple[str, Mapping[str, str]]
@@ -62,17 +64,23 @@ def load_test(
     """Run `pairs` pairs of runs, write the page in `out`, and return the exit status.
 
     `at` says where each stack is, `options` are Locust's for all runs. A run that breaks off leaves
-    too few rows, and is void. Raises `Unusable` where `out` has the rows of another test.
+    too few rows, and is void. A sweep has a pair for each rate, of which `pace` is 1 a second, and
+    loads a stack up to its bound. Raises `Unusable` where `out` has the rows of another test.
     """
     rows = out / "rows"
     if rows.exists():
         raise Unusable(where=rows, reason="holds the rows of another test: name another folder")
     rows.mkdir(parents=True)
-    plan = interleaved(pairs, seed=pairs)  # the same command line has the same order
+    plan = interleaved(len(terms.rates) or pairs, seed=pairs)  # the same line, the same order
+    made, left = list[PlannedRun](), set[str]()
     locustfile = str(BUILT_IN.parent / "locustfile.py")
     command = [sys.executable, "-m", "locust", "--headless", "-f", locustfile]
     for run in plan:
-        typer.echo(f"{terms.flow}: run {run.number + 1} of {len(plan)}, {run.stack}")
+        if run.stack in left:
+            continue
+        rate = terms.rates[run.pair] if terms.rates else 0
+        speed = f", {rate:g} requests a second" if rate else ""
+        typer.echo(f"{terms.flow}: run {run.number + 1} of {len(plan)}, {run.stack}{speed}")
         url, headers = at[run.stack]
         run_options = {
             "host": url,
@@ -81,6 +89,7 @@ def load_test(
             "seed": run.seed,
             "flow": terms.flow,
             "rows": rows,
+            "pace": options["pace"] / (rate or 1),
             "run-time": f"{terms.warm_up + terms.seconds:.0f}s",
         }
         every = {**options, **run_options}.items()
@@ -92,9 +101,13 @@ def load_test(
                 stderr=subprocess.STDOUT,
                 check=False,  # it is 1 where a request failed
             )
-    report = load_report(read_rows(rows), plan, terms)
+        made.append(run)
+        for one in load_report(read_rows(rows), made, terms).stacks if rate else ():
+            left |= {one["stack"]} if one["stack"] == run.stack and one["kept"] < rate else set()
+    report = load_report(read_rows(rows), made, terms)
     (out / "load.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)))
-    (out / "load.html").write_text(render("load.html.j2", report=report), "utf-8")
+    page = "sweep.html.j2" if terms.rates else "load.html.j2"
+    (out / "load.html").write_text(render(page, report=report), "utf-8")
     typer.echo("\n".join([report.verdict, *report.reasons, str(out / "load.html")]))
     typer.echo(f"next: {_NEXT_BY_VERDICT[report.verdict]}")
     return STATUS[report.verdict]

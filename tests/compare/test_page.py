@@ -20,6 +20,7 @@ from compare.rollout import Scope, decide
 from harness.cli import cli
 from tests.compare.captured import captured, some_differ
 from tests.compare.drawn import Drawn
+from tests.loadtests.test_report import FIGURES, swept
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 pytestmark = [
@@ -106,6 +107,14 @@ def test_a_page_of_the_gate_fits_and_hostile_text_is_inert(
     assert (seen["over"], seen["wide"], said) == (0, [], [])
     assert (seen["title"], seen["scripts"]) == ("Roll back · cutover gate", 0)
     assert seen["shown"]
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_a_page_of_a_sweep_fits(url: str, folder: Path, width: int) -> None:
+    """With its chart, in which a stack leaves the bound."""
+    (folder / "load.html").write_text(render("sweep.html.j2", report=swept(FIGURES["sweeps"][5])))
+    seen, said = look(url, folder, width, page="load.html")
+    assert (seen["over"], seen["wide"], said, seen["scripts"]) == (0, [], [], 0)
 
 
 def test_a_report_is_dark_where_that_is_preferred(url: str, folder: Path) -> None:

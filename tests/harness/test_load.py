@@ -40,6 +40,8 @@ example = "POST /chat\\ncontent-type: application/json\\n\\n{}"
         (SERVICES, "", "the router lets no client ask for a stack of 'assistant'"),
         (SERVICES, "--legacy http://127.0.0.1:1", "--legacy and --graph: name both, or none"),
         (SERVICES, "--pairs 0", "--pairs"),
+        (SERVICES, "--sweep 1,two", "convert string to float: 'two'"),
+        (SERVICES, "--sweep 0,1", "a rate is more than 0"),
         (SERVICES, "--messages away.jsonl", "No such file"),
         ("[flows.chat]\nenable = true", "--flow chat", "no such key"),
         (TESTER, "--flow chat --out taken", "holds the rows of another test"),
@@ -133,3 +135,19 @@ def test_the_status_is_the_verdict(
     assert report["verdict"] in said
     assert report["verdict"] in (tmp_path / "out" / "load.html").read_text()
     assert len(report["runs"]) == 6
+
+
+@pytest.mark.nightly
+@pytest.mark.sockets
+def test_a_sweep_goes_on_up_to_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stack beyond it is not loaded further; the other one goes through all rates."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    with stamping(tmp_path) as (old, *_), stamping(tmp_path, 40.0) as (new, *_):
+        found, said = loaded(tmp_path, {"legacy": old, "graph": new}, "--sweep", "20,8")
+    if "late (P95)" in said:
+        pytest.skip("this machine is too busy")
+    assert found == 1, said
+    runs = json.loads((tmp_path / "out" / "load.json").read_bytes())["runs"]
+    made = sorted((run["stack"], run["rate"]) for run in runs)
+    assert made == [("graph", 8.0), ("legacy", 8.0), ("legacy", 20.0)]
+    assert "<svg" in (tmp_path / "out" / "load.html").read_text()

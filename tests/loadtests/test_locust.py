@@ -134,17 +134,37 @@ def test_a_server_that_stands_still_shows_in_every_request_that_was_due(tmp_path
         assert (row.ended_ms or 0) >= 1000 * (went - row.due) - 2, row
 
 
-async def test_the_plain_command_line_loads_the_five_flows(tmp_path: Path) -> None:
-    """`-u 5 -r 5 -t 10s`: one user a flow, and no request fails."""
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_turn_is_due_behind_the_answer_before_it(tmp_path: Path, workers: int) -> None:
+    """How long that takes delays no other conversation."""
+    (tmp_path / "talks.jsonl").write_text('[{"in":"{id}"},{"in":"{id}","n":2},{"in":"{id}","n":3}]')
+    talks = ("--messages", "talks.jsonl", "--think", "0.5", "-u", "4", "-r", "4", "-t", "12s")
+    with stamping(tmp_path, slower=3.0) as (url, *_):
+        shared = ("--processes", str(workers)) if workers else ()
+        status, said = locust(tmp_path, *STAMPED, *talks, "--pace", "1", "--host", url, *shared)
+    assert status == 0, said
+    rows, _ = measured(tmp_path)
+    sent = {(row.conversation, row.turn): row for row in rows}
+    assert Counter(turn for _, turn in sent)[1] >= 30  # though an answer takes more than the pace
+    assert Counter(turn for _, turn in sent)[3] >= 10
+    for (conversation, turn), row in sent.items():
+        before = sent[conversation, max(turn - 1, 1)]
+        assert turn == 1 or row.due > before.due + (before.ended_ms or 0) / 1000 - 0.001
+
+
+@pytest.mark.parametrize("think", ["0", "0.5"])
+async def test_the_plain_command_line_loads_the_five_flows(tmp_path: Path, think: str) -> None:
+    """`-u 5 -r 5 -t 10s`: one user a flow, and no request fails; in conversations, too."""
     (tmp_path / "run").mkdir()
     router = RouterProcess(tmp_path, {}, arguments=("--simulate",))
     async with router:
         sending = ("-u", "5", "-r", "5", "-t", "10s", "--host", router.url, "--rows", "rows")
-        status, said = await asyncio.to_thread(locust, tmp_path / "run", *sending)
+        talks = ("--think", think)
+        status, said = await asyncio.to_thread(locust, tmp_path / "run", *sending, *talks)
     assert status == 0, said
     rows, _ = measured(tmp_path / "run")
     assert {row.ending for row in rows} == {"complete"}
-    assert len({row.flow for row in rows}) == 5
+    assert len({row.flow for row in rows if row.turn > 1 or think == "0"}) == 5
     assert "chat: " in said
 
 

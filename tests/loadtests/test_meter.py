@@ -2,12 +2,14 @@
 
 import asyncio
 import socket
+from typing import Any
 
 import pytest
 
 from cutover.wire import Dialect, find_dialect
 from loadtests.meter import Asked, Cut, Meter, send
 from loadtests.rows import Row, summary
+from tests.loadtests.test_report import FIGURES
 from tests.support.origin import Origin, Reply
 
 CHAT = find_dialect("chat-completions")
@@ -107,6 +109,27 @@ def test_an_ending_is_told_from_every_other(
     """What has its terminal event is complete, however the connection ends."""
     row = read(*arrivals, status=status, cut=cut)
     assert (row.ending, row.code) == (ending, code)
+
+
+@pytest.mark.parametrize("case", FIGURES["tokens"])
+def test_tokens_are_those_that_the_stream_tells(case: dict[str, Any]) -> None:
+    """Where its dialect knows them; the ids that it gave are there for the next turn."""
+    meter = Meter(find_dialect(case.get("dialect", "chat-completions")), Row(flow="", due=0), 0.0)
+    meter.begin(200, {})
+    for event in case.get("events", ()):
+        meter.feed(b"data: " + event.encode() + b"\n\n")
+    meter.end()
+    assert meter.row.tokens == case.get("tokens")
+    assert meter.ids == case.get("ids", meter.ids)
+
+
+def test_tokens_and_pieces_a_second_are_from_the_first_text_to_the_last() -> None:
+    """Pieces that came together count one by one; without a second one there is no rate."""
+    told = b'data: {"choices":[],"usage":{"completion_tokens":31}}\n\n'
+    row = read((0.1, ROLE), (0.2, ONE + TWO), (0.5, TWO), (0.6, STOP), (0.9, told))
+    assert (row.pieces, row.pieces_s, row.tokens_s) == (3, 6.667, 100.0)
+    row = read((0.2, ONE), (0.6, STOP), (0.9, told))
+    assert (row.tokens, row.pieces_s, row.tokens_s) == (31, None, None)
 
 
 def test_plain_text_ends_with_its_body() -> None:

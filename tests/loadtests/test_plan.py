@@ -25,14 +25,25 @@ def received(asked: Asked) -> ClientRequest:
     return ClientRequest(asked.method, path, path, list(asked.headers.items()), asked.body)
 
 
+def asked(flow: LoadFlow, number: int, turn: int = 0, **ids: str) -> Asked:
+    """Return the request of a turn, with what stands for a conversation's id, if it is given."""
+    message = flow.conversations[number % len(flow.conversations)][turn]
+    return flow.request(HOST, message, {"authorization": "k"}, {"id": f"c{number}", **ids})
+
+
+@pytest.mark.parametrize("think", [0.0, 1.0])
 @pytest.mark.parametrize("name", FLOWS)
-def test_each_message_is_a_request_of_its_flow(name: str) -> None:
-    """All of them are taken, each under ids of its own."""
-    flow, spec = load_flows()[name], FLOWS[name]
-    bodies = [spec.body(received(flow.request(HOST, n, {}))) for n in range(len(flow.messages))]
-    keys = [spec.key(body) for body in bodies if spec.key(body)]
-    assert len({*keys}) == len(keys)
-    assert len(keys) == (0 if name == "session" else len(bodies))  # a session is opened by each
+def test_each_message_is_a_request_of_its_flow(name: str, think: float) -> None:
+    """All are taken, those of a conversation under its id; the first one opens a session."""
+    flow, spec = load_flows(think=think)[name], FLOWS[name]
+    assert (max(map(len, flow.conversations)) > 1) == (think > 0)
+    for number, talk in enumerate(flow.conversations):
+        known: list[dict[str, str]] = [{}, *[{"session": f"c{number}"}] * (len(talk) - 1)]
+        turns = [asked(flow, number, turn, **ids) for turn, ids in enumerate(known)]
+        bodies: list[Any] = [spec.body(received(one)) for one in turns]
+        assert name != "chat" or len({body.message_id for body in bodies}) == len(bodies)
+        ids = [getattr(body, "chat_id" if name == "chat" else "session_id") for body in bodies]
+        assert ids == [None if name == "session" else f"c{number}", *[f"c{number}"] * len(ids[1:])]
 
 
 def measured(flow: str, frames: list[bytes]) -> Row:
@@ -93,7 +104,7 @@ def test_a_declared_flow_sends_its_example_in_new_conversations(
 ) -> None:
     """Its conversation's id is new each time; the rest is as the example has it."""
     flow = declared(tmp_path, example=EXAMPLE, keys=keys, sticky=sticky)
-    first, second = (flow.request(HOST, n, {"authorization": "k"}) for n in range(2))
+    first, second = (asked(flow, n) for n in range(2))
     changed = {
         "path": first.url != second.url,
         "body": first.body != second.body,
@@ -121,14 +132,20 @@ def test_messages_are_texts_or_whole_bodies(tmp_path: Path) -> None:
     path = tmp_path / "messages.jsonl"
     path.write_text('"Say \\"hi\\"."\n{"message_id":"{id}","content":"x"}\n')
     flow = load_flows(None, "chat", path)["chat"]
-    text, body = (json.loads(flow.request(HOST, n, {}).body) for n in range(2))
+    text, body = (json.loads(asked(flow, n).body) for n in range(2))
     assert text["content"] == 'Say "hi".'
-    assert body["content"] == "x"
-    assert len(body["message_id"]) == len("00000000-0000-0000-0000-000000000000")
+    assert body == {"message_id": "c1", "content": "x"}
+    path.write_text('["Hi.",{"after":"{answer.message}","turn":"{turn}","in":"{id}"}]\n')
+    flow = load_flows(None, "chat", path)["chat"]
+    assert json.loads(asked(flow, 0).body)["content"] == "Hi."
+    first, again = (json.loads(asked(flow, 0, 1, message='m"1').body) for _ in range(2))
+    assert first == {"after": 'm"1', "in": "c0", "turn": first["turn"]}
+    assert first["turn"] != again["turn"]
+    assert json.loads(asked(flow, 0, 1).body)["after"] is None
     path.write_text('{"input":1}\n')
     own = declared(tmp_path, path)
-    assert json.loads(own.request(HOST, 0, {}).body) == {"input": 1}
-    assert own.request(HOST, 0, {}).headers["content-type"] == "application/json"
+    assert json.loads(asked(own, 0).body) == {"input": 1}
+    assert asked(own, 0).headers["content-type"] == "application/json"
 
 
 GET = '[flows.mine]\npaths = ["/x"]\nexample = "GET /x"'
@@ -143,6 +160,9 @@ GET = '[flows.mine]\npaths = ["/x"]\nexample = "GET /x"'
         ("[flows.mine]", "", "", "has no example"),
         ('[flows.mine]\npaths = ["/x"]', "", "", "has no example"),
         (GET, "", '"hi"', "needs a body in each line"),
+        (GET, "", '[{"a":1},"hi"]', "needs a body in each line"),
+        ("", "chat", "[]", "needs a body in each line"),
+        ("", "chat", '[["hi"]]', "Expected `str"),
         (f'{GET}\ndialect = "sung"', "", "", "no such"),
         (f'{GET}\ndialect = "a.toml"', "", "", "No such file"),
         ("", "chat", "\n", "needs a body in each line"),

@@ -1,7 +1,9 @@
 """What a load test says, of rows that are drawn: verdicts, and runs that say nothing."""
 
 import random
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -168,6 +170,43 @@ def test_the_page_holds_the_verdict_and_loads_nothing(change: Change) -> None:
     assert found.verdict in page
     assert flow not in page
     assert "http://" not in page
+
+
+FIGURES = tomllib.loads(Path(__file__).with_name("figures.toml").read_text("utf-8"))
+SWEPT = Terms(flow="chat", seconds=30.0, rates=(1.0, 5.0, 20.0))
+
+
+def swept(case: dict[str, Any]) -> LoadReport:
+    """Return the report on a sweep, with what is broken in it."""
+
+    def change(run: PlannedRun, place: int, row: dict[str, Any]) -> None:
+        for one in case.get("broken", ()):
+            if one.get("stack", run.stack) == run.stack and run.pair >= one["pair"]:
+                row.update({} if place % case.get("each", 10) else one["row"])
+
+    plan = interleaved(3, seed=7)
+    return load_report(rows(plan, change), plan, SWEPT)
+
+
+@pytest.mark.parametrize("case", FIGURES["sweeps"])
+def test_a_sweep_says_up_to_which_rate_each_stack_keeps_the_bound(case: dict[str, Any]) -> None:
+    """What is not complete is beyond it; a void run says nothing; each has its page."""
+    found = swept(case)
+    assert case["reason"] in " ".join(found.reasons)
+    assert (found.verdict, [one["kept"] for one in found.stacks]) == (case["verdict"], case["kept"])
+    chart = render("sweep.html.j2", report=found).partition("</svg>")[0]
+    assert chart.count("<circle") == sum(not run["void"] for run in found.runs)
+    assert ("▲" in chart) == ("not complete" in " ".join(found.reasons))
+
+
+@pytest.mark.parametrize("case", FIGURES["rates"])
+def test_stacks_are_compared_in_one_unit(case: dict[str, Any]) -> None:
+    """Tokens where all streams tell them, else pieces; the page says which."""
+    found = report(lambda run, _, row: row.update(case["both"], **case.get(run.stack, {})))
+    assert [one["rate"] for one in found.stacks] == case["rates"]
+    page = render("load.html.j2", report=found)
+    assert f"{case['unit']} a second (P50)" in page
+    assert page.count(f">{case['rates'][0]:.1f}<") == len(found.stacks)
 
 
 @pytest.mark.parametrize("seed", range(5))
