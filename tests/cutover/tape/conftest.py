@@ -6,6 +6,7 @@ import pytest
 
 from cutover.errors import Completed
 from cutover.tape import outside, playing
+from tests.support.tapes import World
 
 
 @pytest.fixture(autouse=True)
@@ -16,3 +17,9 @@ def no_run_left_playing() -> Iterator[None]:
     for run in tuple(playing):
         run.end(Completed())
     outside.clear()
+
+
+@pytest.fixture
+def world() -> World:
+    """A world in which nothing was done."""
+    return World()

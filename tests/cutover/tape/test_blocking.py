@@ -108,13 +108,12 @@ async def test_an_effect_within_a_blocking_effect_is_no_call_of_its_own(
         assert [entry.call.name for entry in exchange.entries] == ["sync.outer"]
 
 
-async def test_a_thread_waits_for_what_is_under_way() -> None:
+async def test_a_thread_waits_for_what_is_under_way(world: World) -> None:
     """It reads an open entry through the loop."""
 
     async def slow(world: World) -> str:
         return await world.read("k")
 
-    world = World()
     world.hold("k")
     async with Exchange() as exchange:
         first = start(Run(exchange, "legacy"), lambda: slow(world))
@@ -140,9 +139,8 @@ def _never() -> Iterator[bytes]:
     yield b""
 
 
-async def test_on_the_loops_thread_an_open_entry_is_refused() -> None:
+async def test_on_the_loops_thread_an_open_entry_is_refused(world: World) -> None:
     """Waiting would stop the loop for ever; the message says what to do instead."""
-    world = World()
     world.hold("k")
     async with Exchange() as exchange:
         first = start(Run(exchange, "legacy"), lambda: world.read("k"))
@@ -155,9 +153,8 @@ async def test_on_the_loops_thread_an_open_entry_is_refused() -> None:
         assert _items(play(exchange), call) == [b'"k #1"']
 
 
-async def test_a_finished_entry_of_many_items_is_read_inline() -> None:
+async def test_a_finished_entry_of_many_items_is_read_inline(world: World) -> None:
     """Also where a reader lets the loop turn in between, which it cannot here."""
-    world = World()
     async with Exchange() as exchange:
 
         async def drain() -> int:
@@ -366,9 +363,10 @@ async def test_a_write_that_its_reader_leaves_is_brought_to_its_end() -> None:
     assert exchange.entries[0].end == "done"
 
 
-async def test_a_generator_of_a_thread_that_the_loops_thread_collects_does_not_hang() -> None:
+async def test_a_generator_of_a_thread_that_the_loops_thread_collects_does_not_hang(
+    world: World,
+) -> None:
     """Garbage is collected in any thread: closing must not wait for the loop on the loop."""
-    world = World()
     async with Exchange() as exchange, asyncio.timeout(5):
 
         async def drain() -> None:
@@ -433,9 +431,10 @@ async def test_system_exit_of_blocking_code_ends_its_call_and_ctrl_c_the_program
 
 
 @pytest.mark.parametrize("policy", ["live", "play"])
-async def test_another_event_loop_reads_and_performs_through_the_exchanges(policy: str) -> None:
+async def test_another_event_loop_reads_and_performs_through_the_exchanges(
+    world: World, policy: str
+) -> None:
     """A tool in a thread calls `asyncio.run`: its calls are on the tape, and tailed."""
-    world = World()
 
     async def stack() -> list[Any]:
         numbers = [number async for number in world.stream("s")]
@@ -452,9 +451,8 @@ async def test_another_event_loop_reads_and_performs_through_the_exchanges(polic
     assert world.done == ["s", "a", "b"]
 
 
-async def test_a_read_on_another_loop_that_is_cancelled_leaves_no_reader() -> None:
+async def test_a_read_on_another_loop_that_is_cancelled_leaves_no_reader(world: World) -> None:
     """Cancelling there closes the read here."""
-    world = World()
     world.hold("k")
 
     async def impatient() -> None:

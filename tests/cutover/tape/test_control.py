@@ -22,9 +22,8 @@ async def test_the_first_outcome_counts() -> None:
         assert run.ended == Completed()
 
 
-async def test_a_swallowed_miss_still_ends_the_run() -> None:
+async def test_a_swallowed_miss_still_ends_the_run(world: World) -> None:
     """Nodes have `except Exception`: the run is over, and so is every later call of it."""
-    world = World()
     async with Exchange() as exchange:
         run = play(exchange)
         exchange.finish_recording()
@@ -41,9 +40,8 @@ async def test_a_swallowed_miss_still_ends_the_run() -> None:
         assert world.begun == []
 
 
-async def test_a_miss_in_a_task_group_ends_the_run_by_its_own_name() -> None:
+async def test_a_miss_in_a_task_group_ends_the_run_by_its_own_name(world: World) -> None:
     """What wraps the exception changes nothing."""
-    world = World()
     async with Exchange() as exchange:
         run = play(exchange)
         exchange.finish_recording()
@@ -57,9 +55,8 @@ async def test_a_miss_in_a_task_group_ends_the_run_by_its_own_name() -> None:
         assert code(run) == "tape_miss"
 
 
-async def test_a_fenced_run_performs_nothing_more() -> None:
+async def test_a_fenced_run_performs_nothing_more(world: World) -> None:
     """Each call is refused, whatever the stack does with the exception."""
-    world = World()
     async with Exchange() as exchange:
         run = Run(exchange, "legacy")
         await within(run, lambda: world.read("a"))
@@ -73,9 +70,8 @@ async def test_a_fenced_run_performs_nothing_more() -> None:
     assert world.begun == ["a"]
 
 
-async def test_a_fence_wakes_every_reader_of_the_run() -> None:
+async def test_a_fence_wakes_every_reader_of_the_run(world: World) -> None:
     """No call of a fenced run goes on waiting: neither for an item nor for an entry."""
-    world = World()
     world.hold("r")
     async with Exchange() as exchange:
         live, played = Run(exchange, "legacy"), play(exchange)
@@ -92,9 +88,8 @@ async def test_a_fence_wakes_every_reader_of_the_run() -> None:
         assert (live.waiting, played.waiting) == (0, 0)
 
 
-async def test_a_stopped_run_wakes_its_other_branches() -> None:
+async def test_a_stopped_run_wakes_its_other_branches(world: World) -> None:
     """One branch misses; what its siblings wait for on the tape is refused, too."""
-    world = World()
     world.hold("r")
     async with Exchange() as exchange:
         live, played = Run(exchange, "legacy"), play(exchange)
@@ -107,9 +102,8 @@ async def test_a_stopped_run_wakes_its_other_branches() -> None:
         assert await first == "r #1"
 
 
-async def test_a_miss_names_what_is_on_the_tape() -> None:
+async def test_a_miss_names_what_is_on_the_tape(world: World) -> None:
     """The message says which calls there were."""
-    world = World()
     async with Exchange() as exchange:
         await within(Run(exchange, "legacy"), lambda: world.read("a"))
         exchange.finish_recording()
@@ -120,9 +114,8 @@ async def test_a_miss_names_what_is_on_the_tape() -> None:
 # Takeover.
 
 
-async def test_a_successor_finds_what_was_done_and_performs_the_rest() -> None:
+async def test_a_successor_finds_what_was_done_and_performs_the_rest(world: World) -> None:
     """No call is made twice; the first new one is performed."""
-    world = World()
     async with Exchange() as exchange:
         first = Run(exchange, "legacy")
         await within(first, lambda: world.read("a"))
@@ -136,9 +129,8 @@ async def test_a_successor_finds_what_was_done_and_performs_the_rest() -> None:
         assert [one.how for one in second.plays] == ["tape", "tape", "live"]
 
 
-async def test_a_successor_awaits_a_write_that_is_under_way() -> None:
+async def test_a_successor_awaits_a_write_that_is_under_way(world: World) -> None:
     """A write of a fenced run is tailed and never repeated."""
-    world = World()
     world.hold("w")
     async with Exchange() as exchange:
         first = Run(exchange, "legacy")
@@ -154,9 +146,8 @@ async def test_a_successor_awaits_a_write_that_is_under_way() -> None:
     assert world.begun == ["w"]
 
 
-async def test_a_write_worded_otherwise_is_not_made() -> None:
+async def test_a_write_worded_otherwise_is_not_made(world: World) -> None:
     """The predecessor may have made it: the run ends with `write_differs`."""
-    world = World()
     async with Exchange() as exchange:
         first = Run(exchange, "legacy")
         await within(first, lambda: world.write("100 g"))
@@ -168,9 +159,8 @@ async def test_a_write_worded_otherwise_is_not_made() -> None:
     assert world.done == ["100 g"]
 
 
-async def test_a_new_write_is_made_once_the_old_ones_are_matched() -> None:
+async def test_a_new_write_is_made_once_the_old_ones_are_matched(world: World) -> None:
     """Only what the successor has not yet made itself stands against a new one."""
-    world = World()
     async with Exchange() as exchange:
         first = Run(exchange, "legacy")
         await within(first, lambda: world.write("a"))
@@ -222,9 +212,8 @@ async def test_a_stack_ahead_of_its_frames_asks_the_model_on() -> None:
         assert [one.how for one in second.plays] == ["tape", "live"]
 
 
-async def test_a_call_that_is_no_models_is_performed_below_the_clients_text() -> None:
+async def test_a_call_that_is_no_models_is_performed_below_the_clients_text(world: World) -> None:
     """Reads of the world cost nothing that was not wanted."""
-    world = World()
     async with Exchange() as exchange:
         await within(Run(exchange, "legacy"), lambda: world.read("a"))
         second = Run(exchange, "graph", "fallback")
@@ -257,9 +246,8 @@ async def test_a_failed_call_fails_for_a_successor_and_its_retry_is_found() -> N
 
 
 @pytest.mark.parametrize("outcome", [Completed(), Failed("x")])
-async def test_reading_a_failed_world_is_no_control(outcome: Outcome) -> None:
+async def test_reading_a_failed_world_is_no_control(world: World, outcome: Outcome) -> None:
     """A call that fails does not end the run: the stack may go on."""
-    world = World()
     async with Exchange() as exchange:
         run = Run(exchange, "legacy")
         with pytest.raises(Exception, match="bad"):

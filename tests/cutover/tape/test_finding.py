@@ -17,9 +17,8 @@ async def spelled(item: str, grams: int = 100, *more: str, **named: int) -> str:
     return f"{item} {grams} {more} {sorted(named.items())}"
 
 
-async def test_a_call_is_found_by_its_arguments_whatever_the_order() -> None:
+async def test_a_call_is_found_by_its_arguments_whatever_the_order(world: World) -> None:
     """Two stacks make the same calls in another order: each finds its own."""
-    world = World()
     async with Exchange() as exchange:
         for key in ("a", "b", "c"):
             await within(Run(exchange, "legacy"), lambda key=key: world.read(key))  # type: ignore[misc]
@@ -30,9 +29,8 @@ async def test_a_call_is_found_by_its_arguments_whatever_the_order() -> None:
     assert [one.how for one in other.plays] == ["tape"] * 3
 
 
-async def test_the_same_call_is_found_by_its_occurrence() -> None:
+async def test_the_same_call_is_found_by_its_occurrence(world: World) -> None:
     """The n-th equal call finds the n-th entry."""
-    world = World()
     async with Exchange() as exchange:
         first, second = Run(exchange, "legacy"), play(exchange)
         said = [await within(first, lambda: world.read("x")) for _ in range(3)]
@@ -40,9 +38,8 @@ async def test_the_same_call_is_found_by_its_occurrence() -> None:
     assert said == heard == ["x #1", "x #2", "x #3"]
 
 
-async def test_equal_calls_at_once_are_calls_of_their_own() -> None:
+async def test_equal_calls_at_once_are_calls_of_their_own(world: World) -> None:
     """A run that asks twice at the same time has two entries, not one shared."""
-    world = World()
     async with Exchange() as exchange:
         run = Run(exchange, "legacy")
         tasks = [start(run, lambda: world.write("x")) for _ in range(2)]
@@ -128,9 +125,8 @@ async def test_items_have_microseconds_since_the_exchange_began() -> None:
         assert (entry.at, entry.end) == (0, "done")
 
 
-async def test_items_are_read_while_they_come() -> None:
+async def test_items_are_read_while_they_come(world: World) -> None:
     """A second run tails what is under way, and sees the same."""
-    world = World()
     world.hold("s/2")
     async with Exchange() as exchange:
         first, second = Run(exchange, "legacy"), play(exchange)
@@ -149,9 +145,8 @@ async def test_items_are_read_while_they_come() -> None:
     assert world.begun == ["s"]
 
 
-async def test_names_keep_calls_apart_that_have_the_same_arguments() -> None:
+async def test_names_keep_calls_apart_that_have_the_same_arguments(world: World) -> None:
     """`world.read("k")` does not answer `world.write("k")`."""
-    world = World()
     async with Exchange() as exchange:
         run = Run(exchange, "legacy")
         await within(run, lambda: world.read("k"))

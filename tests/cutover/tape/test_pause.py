@@ -90,9 +90,8 @@ def _resumed(tape: TapeRecord, journal: Notes | None = None) -> Exchange:
     return exchange
 
 
-async def test_a_resumed_run_finds_what_was_done_and_goes_on() -> None:
+async def test_a_resumed_run_finds_what_was_done_and_goes_on(world: World) -> None:
     """Nothing made before the pause is made again, by either stack."""
-    world = World()
     tape = await _paused(world)
     answers["q"] = "yes"
     async with _resumed(tape) as exchange:
@@ -127,9 +126,8 @@ async def test_a_blocking_question_pauses_as_well() -> None:
             assert (exchange.entries, exchange.question) == ([], "q")
 
 
-async def test_a_miss_before_the_answer_is_a_mismatch() -> None:
+async def test_a_miss_before_the_answer_is_a_mismatch(world: World) -> None:
     """The stack has changed since: what it asks now was not asked by the run that paused."""
-    world = World()
     async with _resumed(await _paused(world)) as exchange:
         run = Run(exchange, "legacy")
         with pytest.raises(ResumeMismatch):
@@ -139,9 +137,8 @@ async def test_a_miss_before_the_answer_is_a_mismatch() -> None:
     assert world.done == ["a", "b"]
 
 
-async def test_a_read_that_the_pause_dropped_is_no_mismatch() -> None:
+async def test_a_read_that_the_pause_dropped_is_no_mismatch(world: World) -> None:
     """A parallel branch was cut off by the question: its read is performed again, once."""
-    world = World()
     tape = await _paused(world, also=True)
     answers["q"] = "yes"
     async with _resumed(tape) as exchange:
@@ -152,9 +149,8 @@ async def test_a_read_that_the_pause_dropped_is_no_mismatch() -> None:
             await within(run, lambda: world.read("open"))
 
 
-async def test_a_write_under_way_is_awaited_by_the_pause() -> None:
+async def test_a_write_under_way_is_awaited_by_the_pause(world: World) -> None:
     """Its result is on the stored tape."""
-    world = World()
     world.hold("w")
     async with Exchange() as exchange:
         run = Run(exchange, "legacy")
@@ -190,9 +186,8 @@ async def test_another_reader_of_a_question_pauses_too() -> None:
         assert exchange.entries == []
 
 
-async def test_a_write_worded_otherwise_after_the_answer_is_not_made() -> None:
+async def test_a_write_worded_otherwise_after_the_answer_is_not_made(world: World) -> None:
     """The run that paused has made it: the resumed one may not make another in its place."""
-    world = World()
     tape = await _paused(world)
     answers["q"] = "yes"
     async with _resumed(tape) as exchange:
@@ -203,9 +198,8 @@ async def test_a_write_worded_otherwise_after_the_answer_is_not_made() -> None:
 
 
 @pytest.mark.virtual
-async def test_the_clock_goes_on_where_the_stored_tape_ends() -> None:
+async def test_the_clock_goes_on_where_the_stored_tape_ends(world: World) -> None:
     """Stamps of a resumed tape rise: `moment()` does not jump back."""
-    world = World()
     tape = TapeRecord((EntryRecord("world.read", "00", "{}", 9_000_000),))
     async with _resumed(tape) as exchange:
         exchange.answered = True
@@ -290,9 +284,8 @@ async def test_a_blocking_write_is_noted_in_a_thread_and_refused_on_the_loops_ow
     assert (notes.begun, len(notes.finished)) == (['{"key":"w"}'], 1)
 
 
-async def test_a_write_begun_and_never_ended_has_an_unknown_outcome() -> None:
+async def test_a_write_begun_and_never_ended_has_an_unknown_outcome(world: World) -> None:
     """After `kill -9` it is said, and never made again."""
-    world = World()
     tape = await _paused(world)
     async with Exchange() as scratch:  # the call as the tape would know it
         await within(Run(scratch, "legacy"), lambda: World().write("c"))

@@ -17,9 +17,8 @@ from tests.support.tapes import World, ended, ends, start, turn, within
 tenant: ContextVar[str] = ContextVar("tenant", default="")
 
 
-async def test_a_crashed_run_stops_no_performance() -> None:
+async def test_a_crashed_run_stops_no_performance(world: World) -> None:
     """The stack fails while its call is under way: its successor finds the call and tails it."""
-    world = World()
     world.hold("s/3")
     async with Exchange() as exchange:
         first = Run(exchange, "legacy")
@@ -45,10 +44,9 @@ async def _numbers(world: World, count: int = 5) -> list[int]:
 @pytest.mark.virtual
 @pytest.mark.parametrize(("crashed", "end"), [("live", "open"), ("play", "cut")])
 async def test_a_crash_that_is_told_later_keeps_its_read(
-    crashed: Literal["live", "play"], end: str
+    world: World, crashed: Literal["live", "play"], end: str
 ) -> None:
     """Until its successor takes it; a shadow's crash keeps nothing."""
-    world = World()
     world.hold("s/3")
     async with Exchange() as exchange:
         served = Run(exchange, "legacy")
@@ -67,9 +65,8 @@ async def test_a_crash_that_is_told_later_keeps_its_read(
 
 
 @pytest.mark.virtual
-async def test_a_read_is_cut_soon_after_its_last_reader_left() -> None:
+async def test_a_read_is_cut_soon_after_its_last_reader_left(world: World) -> None:
     """Closing early stops the performance within 100 ms, and the entry ends `cut`."""
-    world = World()
     world.hold("s/3")
     async with Exchange() as exchange:
         run = Run(exchange, "legacy")
@@ -86,9 +83,8 @@ async def test_a_read_is_cut_soon_after_its_last_reader_left() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_read_of_a_fenced_run_stays_for_its_successor() -> None:
+async def test_a_read_of_a_fenced_run_stays_for_its_successor(world: World) -> None:
     """The fence comes after the run has left, and the successor a while later."""
-    world = World()
     world.hold("s/3")
     async with Exchange() as exchange:
         first = Run(exchange, "legacy")
@@ -107,9 +103,8 @@ async def test_a_read_of_a_fenced_run_stays_for_its_successor() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_successor_that_leaves_cuts_the_read_it_took_over() -> None:
+async def test_a_successor_that_leaves_cuts_the_read_it_took_over(world: World) -> None:
     """A fenced run that swallows its cancellation, and so never closes, keeps no call alive."""
-    world = World()
     world.hold("s/3")
     async with Exchange() as exchange:
         stuck = asyncio.Event()
@@ -132,9 +127,8 @@ async def test_a_successor_that_leaves_cuts_the_read_it_took_over() -> None:
 
 
 @pytest.mark.virtual
-async def test_leaving_an_exchange_cuts_reads_and_awaits_writes() -> None:
+async def test_leaving_an_exchange_cuts_reads_and_awaits_writes(world: World) -> None:
     """The client leaves: a read dies at once, a write that has begun is done to its end."""
-    world = World()
     world.hold("r")
 
     @effect("slow.write", writes=True)
@@ -157,9 +151,8 @@ async def test_leaving_an_exchange_cuts_reads_and_awaits_writes() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_write_has_a_deadline() -> None:
+async def test_a_write_has_a_deadline(world: World) -> None:
     """A write that hangs ends `failed` after its `seconds`, and holds the exchange no longer."""
-    world = World()
     world.hold("w")
     async with Exchange() as exchange:
         task = start(Run(exchange, "legacy"), lambda: world.write("w"))
@@ -174,9 +167,8 @@ async def test_a_write_has_a_deadline() -> None:
 
 
 @pytest.mark.virtual
-async def test_closing_outlives_a_caller_that_is_cancelled() -> None:
+async def test_closing_outlives_a_caller_that_is_cancelled(world: World) -> None:
     """Callbacks of `at_end` run although the task that closes the exchange is cancelled."""
-    world = World()
     world.hold("w")
     exchange = Exchange()
 
@@ -238,9 +230,8 @@ async def test_a_callback_registered_after_the_end_runs_at_once() -> None:
     assert said == ["released"]
 
 
-async def test_an_effect_sees_its_callers_context_and_no_run() -> None:
+async def test_an_effect_sees_its_callers_context_and_no_run(world: World) -> None:
     """Tenant and trace stay, the run is cleared: what an effect does is on the tape once."""
-    world = World()
 
     @effect("outer")
     async def outer() -> str:
@@ -327,9 +318,10 @@ def test_keyboard_interrupt_goes_through() -> None:
     assert [one.end for one in entries[0]] == ["cut"]
 
 
-async def test_what_a_live_run_calls_after_its_end_is_off_the_tape_and_counted() -> None:
+async def test_what_a_live_run_calls_after_its_end_is_off_the_tape_and_counted(
+    world: World,
+) -> None:
     """Background tasks go on working; the tape does not change behind the record."""
-    world = World()
     async with Exchange() as exchange:
         run = Run(exchange, "legacy")
         await within(run, lambda: world.read("a"))

@@ -14,9 +14,8 @@ from cutover.tape import HUMAN_ANSWER, effect, outside
 from tests.support.tapes import World, code, ended, play, start, turn, within
 
 
-async def test_a_play_performs_nothing() -> None:
+async def test_a_play_performs_nothing(world: World) -> None:
     """What is on the tape is found, a miss plays the nearest of its name, another one ends."""
-    world = World()
     async with Exchange() as exchange:
         await within(Run(exchange, "legacy"), lambda: world.read("a"))
     run = play(exchange)
@@ -30,9 +29,8 @@ async def test_a_play_performs_nothing() -> None:
     assert world.begun == ["a"]
 
 
-async def test_the_nearest_call_is_the_one_at_the_same_place() -> None:
+async def test_the_nearest_call_is_the_one_at_the_same_place(world: World) -> None:
     """The second call that misses plays the second one of its name, those behind it the last."""
-    world = World()
     async with Exchange() as exchange:
         live = Run(exchange, "legacy")
         for key in ("a", "b"):
@@ -43,9 +41,8 @@ async def test_the_nearest_call_is_the_one_at_the_same_place() -> None:
     assert [one.how for one in run.plays] == ["nearest"] * 3 + ["tape"]
 
 
-async def test_a_play_waits_for_a_call_while_the_tape_is_recorded() -> None:
+async def test_a_play_waits_for_a_call_while_the_tape_is_recorded(world: World) -> None:
     """It may be ahead of the run that is served, which waits for nothing it holds."""
-    world = World()
     async with Exchange() as exchange:
         run = play(exchange)
         task = start(run, lambda: world.read("a"))
@@ -60,9 +57,8 @@ async def test_a_play_waits_for_a_call_while_the_tape_is_recorded() -> None:
     assert [one.how for one in run.plays] == ["tape", "nearest"]
 
 
-async def test_a_play_that_is_cancelled_while_it_waits_leaves_nothing() -> None:
+async def test_a_play_that_is_cancelled_while_it_waits_leaves_nothing(world: World) -> None:
     """Its waiting is over, and the tape goes on."""
-    world = World()
     async with Exchange() as exchange:
         run = play(exchange)
         task = start(run, lambda: world.read("a"))
@@ -73,9 +69,8 @@ async def test_a_play_that_is_cancelled_while_it_waits_leaves_nothing() -> None:
         await within(Run(exchange, "legacy"), lambda: world.read("a"))
 
 
-async def test_a_slow_play_holds_up_nothing_that_is_served() -> None:
+async def test_a_slow_play_holds_up_nothing_that_is_served(world: World) -> None:
     """A reader that stands still keeps neither the call nor the exchange waiting."""
-    world = World()
     async with Exchange() as exchange:
         live, played = Run(exchange, "legacy"), play(exchange)
         stuck = asyncio.Event()
@@ -94,9 +89,8 @@ async def test_a_slow_play_holds_up_nothing_that_is_served() -> None:
         await task
 
 
-async def test_a_play_after_the_end_of_its_exchange_reads_the_tape() -> None:
+async def test_a_play_after_the_end_of_its_exchange_reads_the_tape(world: World) -> None:
     """Shadows run on the finished tape."""
-    world = World()
     async with Exchange() as exchange:
         live = Run(exchange, "legacy")
         with pytest.raises(Exception, match="bad"):
@@ -127,9 +121,8 @@ async def test_a_play_of_a_paused_exchange_pauses_with_its_question() -> None:
     assert exchange.entries == []
 
 
-async def test_a_cut_call_is_cut_for_a_play() -> None:
+async def test_a_cut_call_is_cut_for_a_play(world: World) -> None:
     """A stack that reads further than the one that was served gets a failure, no wait."""
-    world = World()
     world.hold("s/2")
     async with Exchange() as exchange:
 
@@ -154,17 +147,17 @@ async def test_a_cut_call_is_cut_for_a_play() -> None:
 # Outside of runs.
 
 
-async def test_without_a_run_effects_are_transparent() -> None:
+async def test_without_a_run_effects_are_transparent(world: World) -> None:
     """Code that is not served calls its functions."""
-    world = World()
     assert await world.write("a") == "a #1"
     assert [number async for number in world.stream("s", 2)] == [0, 1]
     assert outside == {}
 
 
-async def test_while_a_tape_plays_writes_without_a_run_are_refused_and_reads_counted() -> None:
+async def test_while_a_tape_plays_writes_without_a_run_are_refused_and_reads_counted(
+    world: World,
+) -> None:
     """A context was lost somewhere: the shadow's write must not reach the world."""
-    world = World()
     async with Exchange() as exchange:
         run = play(exchange)
         with pytest.raises(PlayedOutside, match=r"world\.write"):
@@ -176,9 +169,8 @@ async def test_while_a_tape_plays_writes_without_a_run_are_refused_and_reads_cou
     assert outside == {"world.read": 1}
 
 
-async def test_a_live_run_performs_while_another_plays() -> None:
+async def test_a_live_run_performs_while_another_plays(world: World) -> None:
     """What effects call within is the live run's own, and neither refused nor counted."""
-    world = World()
 
     @effect("outer", writes=True)
     async def outer() -> str:
@@ -191,9 +183,8 @@ async def test_a_live_run_performs_while_another_plays() -> None:
     assert outside == {}
 
 
-async def test_a_play_that_is_forgotten_refuses_no_writes_for_ever() -> None:
+async def test_a_play_that_is_forgotten_refuses_no_writes_for_ever(world: World) -> None:
     """A run that was not ended leaves with its last reference."""
-    world = World()
     async with Exchange() as exchange:
         run = play(exchange)
         assert run.ended is None
@@ -203,9 +194,8 @@ async def test_a_play_that_is_forgotten_refuses_no_writes_for_ever() -> None:
 
 
 @pytest.mark.parametrize("copied", [True, False])
-async def test_a_thread_that_lost_its_context_writes_nothing(copied: bool) -> None:
+async def test_a_thread_that_lost_its_context_writes_nothing(world: World, copied: bool) -> None:
     """A thread with the context plays; one without is refused, for it may be a play's."""
-    world = World()
     said: list[BaseException | str] = []
 
     @effect("sync.write", writes=True)
