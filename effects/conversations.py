@@ -89,16 +89,10 @@ class StoredConversations:
 
 
 class ServiceConversations:
-    """Turns in a Memory service, which answers three requests below the client's base URL.
+    """Turns in a Memory service, which answers the three requests of docs/architecture.md.
 
-    | request                                       | answer                                       |
-    |-----------------------------------------------|----------------------------------------------|
-    | `GET messages/{id}?flow=F`                    | 200 and the turn, or 404                     |
-    | `PUT messages/{id}?flow=F`, a turn as body    | 200, 201, 204; 409: the id is another turn's |
-    | `GET chats/{id}/messages?flow=F&limit=N`      | 200 and the newest N turns, oldest first     |
-
-    A turn is the JSON of `Turn`, whole. The same turn again (id, flow, chat, role, content, user)
-    is no conflict. Ids are percent-encoded as one segment of the path. Other answers, redirects
+    The same turn again (id, flow, chat, role, content, user) is no conflict. Ids are
+    percent-encoded as one segment of the path. Answers that are not in the table there, redirects
     among them, and silence raise `httpx.HTTPError`.
     """
 
