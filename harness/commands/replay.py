@@ -26,7 +26,7 @@ from harness.server.gateway import serving_gateway
 from harness.services import Services, candidates, chosen, flow_of, open_services
 from router.captures import CaptureReader, Captures, Store
 from router.captures.reader import POLL_SECONDS
-from router.captures.replay import STATES, Part, Replay, Target, replayed
+from router.captures.replay import STATES, Compare, Part, Replay, Target, replayed
 
 FILES_AT_ONCE = 8
 """Files that a worker gets at a time."""
@@ -173,7 +173,22 @@ def here(job: ReplayJob, stop: Event, *, follow: bool = False) -> Summary:
 async def _replay(
     job: ReplayJob, done: set[str], reader: CaptureReader, lines: Iterable[RunRecord]
 ) -> Summary:
-    """Replay lines that a reader yields, in a world that is not touched."""
+    """Replay lines that a reader yields, and store those of the replays."""
+    async with Captures(Store(job.out), None) as captures:
+        counts, besides = await replay_lines(job, lines, captures, done=done)
+    read = Counter({"files": reader.files, "lines": reader.lines})
+    return Summary(counts, read, reader.damage, captures.dropped, besides)
+
+
+async def replay_lines(
+    job: ReplayJob,
+    lines: Iterable[RunRecord],
+    out: Captures,
+    compare: Compare = root.equal,
+    *,
+    done: set[str],
+) -> tuple[Counter[str], Counter[str]]:
+    """Replay lines in a world that is not touched; return the counts, and calls outside of runs."""
     settings, before = job.settings, outside.copy()
     async with (
         root.opened(settings),
@@ -184,20 +199,13 @@ async def _replay(
         # While a run plays, writes outside of every run are refused, between exchanges, too.
         guard = Run(nothing, job.stack, "replay", "play")
         try:
-            async with Captures(Store(job.out), None) as captures:
-                targets = {name: _target(job, name, services) for name in settings.flows}
-                redactor = root.redactor(settings)
-                work = Replay(job.stack, targets, root.equal, captures, redactor, job.part, done)
-                await work.run(lines)
+            targets = {name: _target(job, name, services) for name in settings.flows}
+            redactor = root.redactor(settings)
+            work = Replay(job.stack, targets, compare, out, redactor, job.part, done)
+            await work.run(lines)
         finally:
             guard.end(Failed("replayed"))
-    return Summary(
-        work.counts,
-        Counter({"files": reader.files, "lines": reader.lines}),
-        reader.damage,
-        captures.dropped,
-        outside - before + services.runs.uncorrelated,
-    )
+    return work.counts, outside - before + services.runs.uncorrelated
 
 
 def _target(job: ReplayJob, name: str, services: Services) -> Target:

@@ -188,9 +188,10 @@ class Replay:
         return state
 
     def _state(self, target: Target, tape: TapeRecord, served: RunRecord, line: RunRecord) -> State:
+        equal = self.compare(target.flow, tape, served, line)
         if isinstance(line.outcome, Failed) and not isinstance(served.outcome, Failed):
             return "failed"
-        return "equal" if self.compare(target.flow, tape, served, line) else "different"
+        return "equal" if equal else "different"
 
     def _exchange(self, target: Target, line: RunRecord) -> Served:
         """Return the exchange of a serving run's line, its tape put together again."""
