@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import typer
@@ -226,7 +226,9 @@ def diff_command(
     ] = None,
     scheduler: _Scheduler = "",
     processes: Annotated[int, typer.Option(min=1)] = 1,
-    out: Annotated[Path, typer.Option("-o", "--out", help="the report's folder")] = Path("report"),
+    sample: Annotated[int, typer.Option(min=0, help="instead: exchanges to keep as tests")] = 0,
+    by: Annotated[Literal["cause", "flow"], typer.Option(help="what a sample covers")] = "cause",
+    out: Annotated[Path, typer.Option("-o", "--out", help="the folder to write")] = Path("report"),
     *,
     config: _Here,
     aa: Annotated[bool, typer.Option("--aa", help="legacy against itself, too")] = False,
@@ -247,7 +249,7 @@ def diff_command(
     # What cannot be read is said before anything is compared.
     accepted, older = read_waivers(waivers), None if against is None else read_report(against)
     known = NONE if rules is None else read_rules(rules.read_text("utf-8", "replace"))
-    if dialect:
+    if dialect and not sample:
         rows, read = compare_recordings(captures, dialect, known)
     else:
         settings = load(config)
@@ -255,6 +257,11 @@ def diff_command(
         job = Comparison(captures, settings, named, known, aa)
         with workers(processes, scheduler) as mapped:
             rows, read = compare_captures(job, moment(since), moment(until), mapped)
+        if sample:
+            from harness.commands.sample import chosen_pairs, write_sample
+
+            typer.echo(write_sample(job, chosen_pairs(rows, sample, by_cause=by == "cause"), out))
+            raise typer.Exit(0)
     status, said = report_on(rows, read, accepted, older, out)
     typer.echo(said)
     raise typer.Exit(status)
