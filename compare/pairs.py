@@ -92,6 +92,7 @@ def served_runs(runs: Iterable[RunRecord]) -> Sequence[RunRecord]:
 def paired(runs: Sequence[RunRecord], *, baseline: bool = False) -> Pair | WhyNot:
     """Return the pair of an exchange, or why there is none; a replay counts before a shadow.
 
+    A fork counts before both, also one of the stack that served.
     `baseline`: legacy's run with one of legacy, too.
     """
     served = served_runs(runs)
@@ -102,6 +103,8 @@ def paired(runs: Sequence[RunRecord], *, baseline: bool = False) -> Pair | WhyNo
         return "client_left"
     if getattr(last.outcome, "code", "") == "server_stopped":
         return "server_stopped"
+    if not baseline and (fork := next((one for one in runs if one.role == "fork"), None)):
+        return Pair(last, fork, fork.tape or TapeRecord())
     played = [one for one in runs if one.role in {"shadow", "replay"}]
     wanted = last.stack if baseline else None
     others = [one for one in played if (one.stack == wanted if wanted else one.stack != last.stack)]
@@ -127,6 +130,7 @@ def pair_row(pair: Pair | WhyNot, first: RunRecord, flow: Flow, compare: Compare
         folded=found.folded,
         pieces=found.pieces,
         silent=silent,
+        fork=pair.played.versions.get("fork", ""),
     )
 
 

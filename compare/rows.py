@@ -32,6 +32,7 @@ class PairRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     silent: bool = False
     """One service made no call that is on the tape, the other did: its set-up lacks something."""
     baseline: bool = False
+    fork: str = ""  # which fork one of the runs is
 
     @property
     def causes(self) -> Sequence[Difference]:

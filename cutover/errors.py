@@ -124,6 +124,13 @@ class WriteDiffers(Control):
     sentence = "{!r} is on the tape with other arguments: not performed again"
 
 
+class WriteFenced(Control):
+    """A fork makes a write that is neither on the tape nor declared as one that it may perform."""
+
+    code = "write_fenced"
+    sentence = "{!r} is a write, and not on the tape: a fork makes it where --perform names it"
+
+
 class ResumeMismatch(Control):
     """A resumed run asks, before the answer, for what the paused run did not ask."""
 

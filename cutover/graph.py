@@ -162,7 +162,7 @@ class TapedGraph:
                 message = "the graph has a saver: name the request's thread, as thread_id in config"
                 raise ValueError(message)
             thread = await open_thread(app.checkpointer, settings)
-        elif self._answer is not None or (run is not None and run.policy == "play"):
+        elif self._answer is not None or (run is not None and run.policy != "live"):
             app = app.copy(update={"checkpointer": InMemorySaver()})
         elif self._saver is not None and (saver := self._saver()) is not None:
             thread = new_thread(saver, settings)

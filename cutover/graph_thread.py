@@ -96,7 +96,7 @@ async def open_thread(saver: BaseCheckpointSaver[Any], config: RunnableConfig) -
     left = {} if run is None else _seeds.setdefault(run, {})
     served = str(_id(config, "thread_id"))
     config = _at(config, {"thread_id": served})  # as LangGraph does with a UUID or a number
-    plays = run is not None and run.policy == "play"
+    plays = run is not None and run.policy != "live"
     place = (saver, served, _id(config, "checkpoint_id"))
     target = None
     if plays and place not in seeds:

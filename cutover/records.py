@@ -95,14 +95,14 @@ class PlayRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     canonical: str | None = None
 
 
-Role = Literal["serving", "fallback", "shadow", "replay"]
+Role = Literal["serving", "fallback", "shadow", "replay", "fork"]
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A line: one stack handling one request, which began `at`, in microseconds since 1970.
 
     `request` is the body as JSON text, `options` the flow's. The serving run's line holds the tape;
-    `plays` of every run point into it. `escaped` counts tools that ran without a call on the tape,
+    `plays` of every run point into it, a fork's into its own. `escaped` counts calls off the tape,
     `nodes_us` is the time spent in each node, `versions` what code and settings were in force.
     `redacted` is whether personal data was replaced. `why` is why it was assigned so. The line of
     the run that served last says when the client had the first text, and the last frame: in
@@ -113,7 +113,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     flow: str
     path: str
     role: Role
-    policy: Literal["live", "play"]
+    policy: Literal["live", "play", "fork"]
     stack: str
     assigned: str
     served: str

@@ -15,7 +15,7 @@ import msgspec
 import typer
 from typer.core import TyperCommand
 
-from cutover.errors import CutoverError
+from cutover.errors import CutoverError, Unusable
 
 cli = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -128,19 +128,26 @@ def replay_command(
     part: Annotated[str, typer.Option(help="a share of the exchanges, such as 2/8")] = "1/1",
     scheduler: _Scheduler = "",
     out: Annotated[str, typer.Option(help="where the lines go, if not to the captures")] = "",
+    live_after: Annotated[int, typer.Option(min=0, help="fork: ask models from call N on")] = 0,
+    model: Annotated[str, typer.Option(help="which model a fork asks then")] = "",
+    perform: Annotated[list[str] | None, typer.Option(help="a write that a fork may make")] = None,
 ) -> None:
-    """Run a stack on the tapes of captures; nothing is performed.
+    """Run a stack on the tapes of captures; nothing is performed, unless --live-after forks them.
 
     Exit status: 0 equal, 1 different, 2 refused or not stored, 3 nothing was replayed, 4 mostly
     unreadable.
     """
+    from cutover.tape import Fork
     from harness.commands.replay import job_of, replay
     from harness.config import load
     from harness.server.logs import start_logging
 
+    if not live_after and (model or perform):
+        raise Unusable(where="--model, --perform", reason="a replay asks nothing: add --live-after")
+    fork = Fork(live_after, model, frozenset(perform or ())) if live_after else None
     settings = load(config)
     start_logging(settings)
-    job = job_of(captures, stack, flow, part, settings, out)
+    job = job_of(captures, stack, flow, part, settings, out, fork)
     raise typer.Exit(replay(job, scheduler, follow=follow).status)
 
 

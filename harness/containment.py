@@ -61,7 +61,7 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
     if not playing or event not in _EVENTS:
         return
     run = current_run()
-    if run is not None and run.policy == "play":
+    if run is not None and run.policy != "live":
         run.escaped[f"{event} {_place(args[_EVENTS[event]])}"] += 1
 
 

@@ -172,7 +172,7 @@ def built_in(flow: str) -> dict[str, Candidate]:
 
 def equal(flow: Flow, tape: TapeRecord, served: RunRecord, played: RunRecord) -> bool:
     """Return whether two runs are equal, as reports say it; raises `RecordDamaged`."""
-    comparison = differences(Pair(served, played, tape), flow)
+    comparison = differences(Pair(served, played, played.tape or tape), flow)
     if comparison.damage:
         raise RecordDamaged(comparison.damage)
     return comparison.equal

@@ -14,7 +14,7 @@ from typing import Literal
 
 from cutover.errors import Failed, Left, Outcome, Pause, outcome_of
 from cutover.flow import Event, Flow, Request, Texts
-from cutover.tape import Exchange, Run, Signal
+from cutover.tape import Exchange, Fork, Run, Signal
 from router.driver import Candidate, Driver
 from router.exchange import Served
 from router.takeover import Sent
@@ -81,10 +81,11 @@ async def play(
     request: Request[object, object],
     candidate: Candidate,
     turn: Callable[[], Awaitable[object]] | None = None,
+    fork: Fork | None = None,
 ) -> Played:
-    """Run a stack on a tape with policy play, to its end; others go first at each `turn`."""
-    run = Run(tape, candidate.name, "shadow", "play")
-    run.turn = turn
+    """Run a stack on a tape with policy play, or `fork`, to its end; others go first at `turn`."""
+    run = Run(tape, candidate.name, "shadow", "fork" if fork else "play")
+    run.turn, run.fork = turn, fork or run.fork
     driver, sent = Driver(candidate, run, request, flow.framer()), Sent()
     reported: Failed | None = None
     try:

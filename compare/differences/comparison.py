@@ -26,7 +26,7 @@ from cutover.records import TapeRecord
 
 HELD_US, HELD_TIMES = 1_000_000, 2
 """A text is held back that comes more than so many microseconds, and times, later."""
-AT_ONCE: Final = "times of texts: a service that plays is answered at once"
+AT_ONCE: Final = "times of texts: one run was answered at once, or by a model of another pace"
 _CACHE: Final = re.compile(
     r"cached?_.*|.*_cached?_.*|.*_cached?|cached?[A-Z].*|[a-z].*Cached?(?:[A-Z].*)?"
 )

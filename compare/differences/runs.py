@@ -84,7 +84,8 @@ class Reading:
 def read_run(line: RunRecord, tape: TapeRecord, flow: Flow) -> Reading:
     """Return a run of an exchange with this tape; never raises for what stands in the line."""
     reading = Reading(line.outcome, ended=max((frame.at for frame in line.frames), default=0))
-    reading.paced = line.policy == "live" or not isinstance(flow.framer(), ServiceFraming)
+    services = isinstance(flow.framer(), ServiceFraming)
+    reading.paced = line.policy in ({"live"} if services else {"live", "play"})
     lengths: dict[str, int] = {}
     pieces: dict[str, list[str]] = {}
     try:

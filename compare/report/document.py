@@ -35,7 +35,7 @@ _LEVEL = 0.05
 _VALUES, _VALUE = 3, 400
 """Sample values of a cause, and characters of each."""
 
-Step = Literal["no_data", "damage", "set_up", "cause", "too_few", "raise"]
+Step = Literal["no_data", "damage", "set_up", "cause", "fork", "too_few", "raise"]
 """What to do next: the first that fits."""
 
 
@@ -168,6 +168,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     unused_waivers: tuple[str, ...]
     exemplars: tuple[Exemplar, ...] = ()
     changes: tuple[CauseChange, ...] = ()
+    fork: str = ""  # of which forks it is, if of any: no evidence for the gate
     v: Literal[1] = 1
 
 
@@ -195,9 +196,12 @@ def make_report(
     skipped, notes = Counter(others["why_not"]), [*filter(None, map(_lapsed, causes))]
     notes += _in_part(compared, exchanges)
     verdict = decide(read, len(compared), different, accepted, skipped, notes)
+    if fork := "; ".join(sorted({one.fork for one in pairs if one.fork})):
+        said = f"the pairs are with a fork, which served nobody: {fork}"
+        verdict = msgspec.structs.replace(verdict, reasons=(said, *verdict.reasons))
     shown = causes[:MOST_CAUSES]
     kept = {pair.exchange: pair for one in shown for pair in exemplars.get(one.id, ())}
-    step, sentence = _next(verdict, causes, sizes)
+    step, sentence = _next(verdict, causes, sizes, fork)
     return Report(
         made_at=made_at,
         span=(int(main["at"].min()), int(main["at"].max())) if len(main) else None,
@@ -213,6 +217,7 @@ def make_report(
         read=read,
         unused_waivers=tuple(sorted(waivers.keys() - {one.id for one in causes})),
         exemplars=tuple(kept.values()),
+        fork=fork,
     )
 
 
@@ -330,7 +335,9 @@ def _served(rows: Sequence[ExchangeRow]) -> Iterator[StackServed]:
         )
 
 
-def _next(verdict: Verdict, causes: Sequence[Cause], sizes: Mapping[str, int]) -> tuple[Step, str]:
+def _next(
+    verdict: Verdict, causes: Sequence[Cause], sizes: Mapping[str, int], fork: str
+) -> tuple[Step, str]:
     """Return what to do next, and its sentence."""
     heaviest = next((one for one in causes if not one.accepted), None)
     flow, least = min(sizes.items(), key=lambda size: size[1], default=("", 0))
@@ -339,6 +346,8 @@ def _next(verdict: Verdict, causes: Sequence[Cause], sizes: Mapping[str, int]) -
         step = "no_data"
     elif verdict.label in {"unreadable", "incomplete"}:
         step = "damage"
+    elif fork:
+        step = "fork"
     elif heaviest is not None:
         step = "set_up" if heaviest.set_up else "cause"
     more = {"flow": flow, "pairs": least, "may_differ": at_most(least)}

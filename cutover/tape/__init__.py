@@ -6,6 +6,7 @@ from cutover.tape.exchange import Exchange, Journal, at_end, load, tape_record
 from cutover.tape.portal import call_blocking
 from cutover.tape.run import (
     HUMAN_ANSWER,
+    Fork,
     Play,
     Run,
     current_run,
@@ -23,6 +24,7 @@ __all__ = [
     "Entry",
     "Exchange",
     "Fault",
+    "Fork",
     "Journal",
     "Play",
     "Run",

@@ -45,6 +45,7 @@ class Call(msgspec.Struct, frozen=True):
     model: bool = False
     seconds: float = 30.0
     host: str = ""
+    anew: bool = False  # performed also where the tape has it
 
     @property
     def place(self) -> bytes:

@@ -92,6 +92,10 @@ class Exchange:
         """Return microseconds since the exchange began."""
         return int((self.loop.time() - self._began) * 1e6)
 
+    def go_on_at(self, at: int) -> None:
+        """Let the clock go on from a stamp."""
+        self._began = self.loop.time() - at / 1e6
+
     # The tape.
 
     def at(self, call: Call) -> list[Entry]:

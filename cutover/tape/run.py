@@ -24,6 +24,7 @@ from cutover.errors import (
     TapeMiss,
     TapeOverflowed,
     WriteDiffers,
+    WriteFenced,
     outcome_of,
 )
 from cutover.tape.entry import Call, Entry, Fault, Item, Signal
@@ -45,7 +46,7 @@ STEP_US, STEP_TURNS = 100_000, 16
 """A play reads what came so many microseconds later only when the loop has turned so often: what a
 graph, which runs ahead of its events, made of the items before bears their stamp then."""
 
-Policy = Literal["live", "play"]
+Policy = Literal["live", "play", "fork"]
 How = Literal["live", "tape", "nearest"]
 
 playing: WeakSet[Run] = WeakSet()
@@ -54,6 +55,14 @@ outside: Counter[str] = Counter()
 """Calls made without a run while a tape was played, by name: code that lost its context."""
 off_tape: Counter[str] = Counter()
 """Calls of this process that were performed after their run had ended, by name."""
+
+
+class Fork(msgspec.Struct, frozen=True):
+    """Where a play becomes live, its n-th model call; what is asked then, and may be written."""
+
+    at: int
+    model: str = ""
+    performs: frozenset[str] = frozenset()
 
 
 class Play(msgspec.Struct, frozen=True):
@@ -67,6 +76,8 @@ class Play(msgspec.Struct, frozen=True):
 class Run:
     """One stack handling one request: `live` performs what is not on the tape, `play` never does.
 
+    `fork` plays up to a call of a model, and performs from there on what is not on the tape.
+
     `ended` says how it ended, whatever the stack does with exceptions: a miss, a pause and a fence
     are recorded here first, and every later call of such a run is refused.
     """
@@ -75,6 +86,9 @@ class Run:
         self, exchange: Exchange, stack: str, role: str = "serving", policy: Policy = "live"
     ) -> None:
         self.exchange, self.stack, self.role, self.policy = exchange, stack, role, policy
+        self.fork = Fork(1)
+        """Where it becomes live, if that is its policy; `forked`: it is."""
+        self.forked = False
         self.ended: Outcome | None = None
         self.fenced = False
         self.now = 0
@@ -100,9 +114,10 @@ class Run:
         """Whether every further call is refused: it is fenced, was stopped, or has played."""
         self._steps_at = STEP_US
         self._crashed = False
+        self._models_asked = 0
         self._matched: set[Entry] = set()
         self._inherited = frozenset(exchange.entries)
-        if policy == "play":
+        if policy != "live":
             playing.add(self)
 
     def __repr__(self) -> str:
@@ -122,7 +137,7 @@ class Run:
         """Record how the run ended; the first outcome counts."""
         if self.ended is None:
             self.ended = outcome
-        if self.policy == "play":
+        if self.policy != "live":
             playing.discard(self)
             self._refuse()
 
@@ -150,6 +165,19 @@ class Run:
         return ended and not self.refusing
 
     # Finding calls.
+
+    def asked_anew(self, call: Call, content: bytes) -> bytes | None:
+        """Count a request to a model; return the body that a fork sends, None: the tape answers."""
+        if self.policy != "fork" or not call.model or call.name == "model.embeddings":
+            return None
+        self._models_asked += 1
+        if self._models_asked >= self.fork.at and not self.forked:
+            self.forked = True
+            self.exchange.go_on_at(self.now)  # the answers come behind what has been read
+        if not self.forked or not self.fork.model:
+            return content if self.forked else None
+        fields = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
+        return msgspec.json.encode(fields | {"model": self.fork.model})
 
     def call(self, call: Call, perform: Perform) -> AsyncGenerator[Item, None]:
         """Return a generator of the items of a call, found on the tape or performed.
@@ -194,6 +222,8 @@ class Run:
         can be, by what was really asked.
         """
         self.check()
+        if call.anew:
+            return None
         left = [one for one in self.exchange.at(call) if one not in self._matched]
         same = (one for one in left if one.call.canonical == call.canonical)
         entry = next(same, left[0] if left else None)
@@ -205,13 +235,17 @@ class Run:
         """Raise where the run may not go on: `Fenced`, or `TapeOverflowed` in a play."""
         if self.refusing:
             raise Fenced(self.stack)
-        if self.exchange.overflowed and self.policy == "play":
+        if self.exchange.overflowed and self.policy != "live":
             raise self.stopped(TapeOverflowed())
 
     def missed(self, call: Call) -> Entry | None:
         """Return what answers a call that is not on the tape; None: it is to be performed."""
-        if self.policy == "play":
+        if self.policy != "live" and not self.forked:
             return self._nearest(call)
+        if self.forked:
+            if call.writes and call.name not in self.fork.performs:
+                raise self.stopped(WriteFenced(call.name))
+            return None
         if not self.exchange.answered and not self._again(call):
             if call.name != HUMAN_ANSWER:
                 raise self.stopped(ResumeMismatch(call.name))
@@ -285,10 +319,11 @@ class Run:
         try:
             while True:
                 while position < len(entry.items):
-                    if self.policy == "play" and entry.items[position][0] >= self._steps_at:
+                    if self.policy != "live" and entry.items[position][0] >= self._steps_at:
                         await self._step(entry.items[position][0])
                     self.check()
-                    self.now, item = entry.items[position]
+                    at, item = entry.items[position]
+                    self.now = max(at, self.now) if self.forked else at  # of older entries, too
                     position += 1
                     yield item
                     if self.exchange.overflowed and entry.readers == [self] and not self.refusing:
@@ -310,7 +345,7 @@ class Run:
             raise self.stopped(TapeOverflowed())
         for at, item in entry.items:
             self.check()
-            self.now = at
+            self.now = max(at, self.now) if self.forked else at
             yield item
         self.check_end(entry)
 

@@ -77,6 +77,7 @@ class TapeTransport(
             if (run := run_for(call.name, writes=call.writes)) is not None:
                 if call.model and isinstance(run, RemoteRun):
                     return await self._own_pool(request).handle_async_request(run.rerouted(request))
+                request, call = _forked(run, request, call)
                 items = run.call(call, partial(self._send, request))
                 with _errors_of(request):
                     return _response(run, call, request, await anext(items), items)
@@ -91,6 +92,7 @@ class TapeTransport(
                 if call.model and isinstance(run, RemoteRun):
                     pool = self._own_pool(request, blocking=True)
                     return pool.handle_request(run.rerouted(request))
+                request, call = _forked(run, request, call)
                 items = call_blocking(run, call, partial(self._send_blocking, request))
                 with _errors_of(request):
                     return _response(run, call, request, next(items), items)
@@ -178,6 +180,16 @@ def _call(request: Any) -> Call:
     target = request.url.raw_path.decode("ascii")
     media = request.headers.get("content-type", "")
     return http_call(request.method, target, media, request.content, request.url.host)
+
+
+def _forked(run: Run, request: Any, call: Call) -> tuple[Any, Call]:
+    """Return a request with its call, as a fork makes it where that is live."""
+    if (content := run.asked_anew(call, request.content)) is None:
+        return request, call
+    headers = [one for one in request.headers.raw if one[0].lower() != b"content-length"]
+    more = {"headers": headers, "content": content, "extensions": request.extensions}
+    made = type(request)(request.method, request.url, **more)
+    return made, msgspec.structs.replace(_call(made), anew=True)
 
 
 def _library(request: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as changed
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -52,6 +53,7 @@ class Comparison:
     flows: Sequence[str]
     rules: Rules
     aa: bool
+    forks: bool = False
 
     def lines(self, file: str, damage: Counter[str]) -> Iterator[tuple[LineHead, bytes]]:
         """Yield the lines of a file of `files`; count what cannot be read."""
@@ -107,6 +109,7 @@ def compare_captures(job: Comparison, since: int, until: int, mapped: Map) -> tu
     for some, damaged in mapped(partial(_heads, job), parts):
         heads += some
         damage += damaged
+    job = changed(job, forks=any(head.role == "fork" for _, some in heads for head in some))
     for some, damaged in mapped(partial(_rows, job), batches(heads, since, until)):
         rows.add(some)
         damage += damaged
@@ -135,6 +138,8 @@ def _records(job: Comparison, batch: Batch, damage: Counter[str]) -> Iterator[Ru
     for file in sorted(batch.files, key=lambda one: one.rpartition("/")[2], reverse=True):
         for head, line in job.lines(file, Counter()):
             run = head.exchange, head.role, head.stack
+            if job.forks and head.role in {"shadow", "replay"}:
+                continue  # forks are compared, and nothing is mixed with them
             if run in seen:
                 damage["duplicate"] += 1
             elif head.exchange in batch.exchanges:

@@ -74,6 +74,8 @@ def findings(report: Path, flow: str) -> list[str]:
     Raises `Unusable`.
     """
     found = read_report(report)
+    if found.fork:
+        return [f"the comparison is with a fork, which is no evidence: {found.fork}"]
     causes = [
         f"cause {one.id}: {one.title}, in {one.pairs.count} of {one.pairs.of} pairs"
         for one in found.causes

@@ -12,13 +12,13 @@ from functools import partial
 from importlib import import_module
 from itertools import takewhile
 from threading import Event, Lock
-from typing import Any
+from typing import Any, Final
 
 import typer
 
 from cutover.errors import Failed, Unusable
 from cutover.records import RunRecord
-from cutover.tape import Exchange, Run, outside
+from cutover.tape import Exchange, Fork, Run, outside
 from harness import root
 from harness.config import ModelTable, Settings, StoresTable
 from harness.live import versions
@@ -30,6 +30,10 @@ from router.captures.replay import STATES, Compare, Part, Replay, Target, replay
 
 FILES_AT_ONCE = 8
 """Files that a worker gets at a time."""
+IN_MEMORY: Final = frozenset(
+    {"audit.write", "conversations.add", "locks.acquire", "locks.release", "store.put"}
+)
+"""Writes of built-in flows that change the memory of `untouched` alone: forks perform them."""
 EQUAL, DIFFERENT, NOT_STORED, NOTHING, UNREADABLE = range(5)
 """Exit statuses; 2 is that of every command that could not do what it was asked."""
 
@@ -47,6 +51,7 @@ class ReplayJob:
     flow: str | None
     part: Part
     settings: Settings
+    fork: Fork | None = None
 
 
 @dataclass(slots=True)
@@ -117,15 +122,23 @@ def replay(job: ReplayJob, scheduler: str = "", *, follow: bool = False) -> Summ
 
 
 def job_of(
-    captures: str, stack: str, flow: str | None, part: str, settings: Settings, out: str = ""
+    captures: str,
+    stack: str,
+    flow: str | None,
+    part: str,
+    settings: Settings,
+    out: str = "",
+    fork: Fork | None = None,
 ) -> ReplayJob:
     """Return a job.
 
-    Raises `typer.BadParameter` for a flow that is none, `Unusable` for such a stack or part.
+    Raises `typer.BadParameter` for a flow that is none, `Unusable` for such a stack, part or out.
     """
+    if fork and out.rstrip("/") in {"", captures.rstrip("/")}:
+        raise Unusable(where="--out", reason="name a folder for the forks, apart from the captures")
     flows = chosen([flow] if flow else [], list(settings.flows))
     stacks = {one: _stacks(settings, one) for one in flows}
-    settings = untouched(settings, [one for one in flows if stack in stacks[one]])
+    settings = untouched(settings, [one for one in flows if stack in stacks[one]], asks=bool(fork))
     if not settings.flows:
         known = ", ".join(sorted(set().union(*stacks.values())))
         raise Unusable(where="--stack", reason=f"{stack!r} is not configured: there are {known}")
@@ -133,29 +146,32 @@ def job_of(
     if declared and stack not in {one for one, at in settings.stacks.items() if at.shadow_safe}:
         why = f"{stack!r} is not shadow_safe: what it does without the tape, it would do once more"
         raise Unusable(where="--stack", reason=why)
+    if fork and not declared:  # an effect of a service may have such a name
+        fork = Fork(fork.at, fork.model, fork.performs | IN_MEMORY)
     try:
         share = Part.of(part)
     except ValueError as error:
         raise Unusable(where="--part", reason=str(error)) from error
-    return ReplayJob(captures, out or captures, stack, flow, share, settings)
+    return ReplayJob(captures, out or captures, stack, flow, share, settings, fork)
 
 
 def _stacks(settings: Settings, flow: str) -> Collection[str]:
     return settings.stacks.keys() if settings.flows[flow].paths else root.stacks(flow).keys()
 
 
-def untouched(settings: Settings, flows: Sequence[str]) -> Settings:
-    """Return settings with some flows and a world in memory, in which nothing can be bought.
+def untouched(settings: Settings, flows: Sequence[str], *, asks: bool = False) -> Settings:
+    """Return settings with some flows and a world in memory; what `asks` can buy, nothing else can.
 
     The gateway is there for flows of services alone: another process may listen at its port.
     """
     models = {name: one.model_copy(update={"key": ""}) for name, one in settings.models.items()}
+    models = settings.models if asks else models or {"*": ModelTable(key="")}
     kept = {name: settings.flows[name] for name in flows}
     services = any(table.paths for table in kept.values())
     return settings.model_copy(
         update={
             "stores": StoresTable(database="sqlite+aiosqlite://"),
-            "models": models or {"*": ModelTable(key="")},
+            "models": models,
             "flows": kept,
             "gateway": settings.gateway if services else None,
         }
@@ -201,7 +217,8 @@ async def replay_lines(
         try:
             targets = {name: _target(job, name, services) for name in settings.flows}
             redactor = root.redactor(settings)
-            work = Replay(job.stack, targets, compare, out, redactor, job.part, done)
+            given = redactor, job.part, done, job.fork
+            work = Replay(job.stack, targets, compare, out, *given)
             await work.run(lines)
         finally:
             guard.end(Failed("replayed"))

@@ -19,7 +19,7 @@ import msgspec
 from cutover.errors import CutoverError, Failed, Left
 from cutover.flow import Flow
 from cutover.records import EntryRecord, RunRecord, TapeRecord
-from cutover.tape import Call, Entry, Exchange, load
+from cutover.tape import Call, Entry, Exchange, Fork, load, tape_record
 from router.captures import Captures, Redactor, Store
 from router.captures.lines import played_line
 from router.captures.reader import CaptureReader
@@ -73,9 +73,9 @@ class Target:
 
 
 def replayed(store: Store, stack: str, flow: str | None = None) -> set[str]:
-    """Return the exchanges of a store that a stack has replayed."""
+    """Return the exchanges of a store that a stack has replayed, or forked."""
     lines = CaptureReader(store, flow)
-    return {line.exchange for line in lines if (line.role, line.stack) == ("replay", stack)}
+    return {one.exchange for one in lines if one.stack == stack and one.role in {"replay", "fork"}}
 
 
 class RedactedTape(Exchange):
@@ -113,6 +113,7 @@ class Replay:
     redactor: Redactor | None = None
     part: Part = field(default_factory=Part)
     done: set[str] = field(default_factory=set)
+    fork: Fork | None = None  # where replays become live: their lines are of the role `fork`
     counts: Counter[str] = field(default_factory=Counter)
     _parted: dict[str, list[RunRecord]] = field(default_factory=dict)
     """Exchanges of which not every line of the runs that served has been read."""
@@ -136,7 +137,7 @@ class Replay:
         """Return the lines of an exchange that was served, in order, when this is the last."""
         if line.exchange not in self.part:
             return None
-        if line.role == "replay" and line.stack == self.stack:
+        if (line.role, line.stack) == ("fork" if self.fork else "replay", self.stack):
             self.done.add(line.exchange)
         if line.role not in {"serving", "fallback"}:
             return None
@@ -199,6 +200,8 @@ class Replay:
         tape = RedactedTape(self.redactor)
         load(tape, line.tape or TapeRecord())
         tape.finish_recording()
+        if self.fork:  # what is live comes behind all that was stored
+            tape.entries, tape.dropped = [*tape.entries, *tape.dropped], []
         request = target.flow.stored(line.path, body, options)
         return Served(line.exchange, target.flow, request, tape, line.assigned)
 
@@ -206,13 +209,18 @@ class Replay:
         self, target: Target, stack: str, exchange: Served, runs: Sequence[RunRecord]
     ) -> RunRecord | None:
         """Play an exchange to a stack and return its line, redacted; None where that fails."""
+        fork, named = self.fork if stack == self.stack else None, dict[str, str]()
+        if fork:
+            named["fork"] = f"{stack} from model call {fork.at} on, by {fork.model or 'its model'}"
         async with exchange.tape as tape:
-            played = await play(tape, target.flow, exchange.request, target.candidates[stack])
+            asked, candidate = exchange.request, target.candidates[stack]
+            played = await play(tape, target.flow, asked, candidate, fork=fork)
             line = msgspec.structs.replace(
                 played_line(exchange, played, runs[0].at),
-                role="replay",
+                role="fork" if fork else "replay",
                 served=runs[0].served,
-                versions=dict(target.versions),
+                versions={**target.versions, **named},
+                tape=tape_record(tape) if fork else None,
             )
         try:
             return self.redactor.line(line, runs[0].tape) if self.redactor else line

@@ -157,6 +157,10 @@ class Gateway:
         call: Call | None = None
         if run is not None:
             call = await _call(request, arrived.headers.get("content-type", ""))
+            if (content := run.asked_anew(call, body)) is not None:
+                request = request._replace(body=content)
+                call = await _call(request, arrived.headers.get("content-type", ""))
+                call = msgspec.structs.replace(call, anew=True)
             if run.over:
                 run.exchange.off_tape[call.name] += 1
                 self._off_tape("run_over", arrived)

@@ -27,6 +27,7 @@ GRAPH: dict[str, Any] = {"role": "shadow", "policy": "play", "stack": "graph"}
 SHADOW = line(**GRAPH)
 REPLAY = line(**GRAPH | {"role": "replay"})
 AGAIN = line(role="replay", policy="play")
+FORK = line(role="fork", policy="fork", tape=SERVED.tape)
 
 
 def taken_over(outcome: Outcome = GRAMMAR) -> list[RunRecord]:
@@ -41,6 +42,8 @@ FIRST, LAST = taken_over()
 PAIRS: dict[str, tuple[Sequence[RunRecord], bool, Any]] = {
     "a shadow of the other stack": ([SERVED, SHADOW], False, (SERVED, SHADOW)),
     "a replay counts before it": ([SERVED, SHADOW, REPLAY], False, (SERVED, REPLAY)),
+    "a fork counts before both": ([SERVED, REPLAY, FORK, SHADOW], False, (SERVED, FORK)),
+    "and is no baseline": ([SERVED, FORK, AGAIN], True, (SERVED, AGAIN)),
     "in any order": ([REPLAY, SHADOW, SERVED], False, (SERVED, REPLAY)),
     "one of the same stack does not": ([SERVED, AGAIN], False, "not_played"),
     "unless it is the baseline": ([SERVED, AGAIN, SHADOW], True, (SERVED, AGAIN)),

@@ -149,6 +149,7 @@ STEPS = {
     "damage": report(equal(400), read=Read(files=9, lines=800, damage={"torn": 1})),
     "set_up": report([pair(1, CALL, silent=True), pair(2, TEXT, silent=True), *equal(20)]),
     "cause": report(MIXED),
+    "fork": report([pair(1, TEXT, fork="graph from model call 2 on")]),
     "too_few": report([*equal(298), *equal(400, flow="ops")]),
     "raise": report(equal(299)),
 }
@@ -157,13 +158,14 @@ SENTENCES = {
     "damage": "Find out what damages or loses lines",
     "set_up": "Complete the set-up of chat: in 1 pair no call of one service is on the tape",
     "cause": f"Open cause {TEXT.cause('chat')} (text, in 6 of 40 pairs of chat) and mend graph",
+    "fork": "Read what the fork did otherwise",
     "too_few": "Compare more: 298 pairs of chat without a difference that counts: up to 1 %",
     "raise": "Raise the share: `cutover gate` says whether",
 }
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_what_to_do_next_is_one_of_six_sentences(step: str) -> None:
+def test_what_to_do_next_is_one_of_seven_sentences(step: str) -> None:
     """The first that fits."""
     assert STEPS[step].step == step
     assert STEPS[step].next.startswith(SENTENCES[step])

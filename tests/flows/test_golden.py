@@ -12,7 +12,7 @@ import pytest
 from cutover import Event, Exchange, Request, Stack
 from cutover.errors import Failed, Refusal
 from cutover.flow_spec import Framer
-from cutover.tape import current_run, load
+from cutover.tape import Fork, current_run, load
 from harness.root import equal_shadow
 from loadtests.simulator import Answer
 from router.shadow import Played, play
@@ -50,7 +50,9 @@ async def stage() -> AsyncIterator[Stage]:
         yield opened
 
 
-async def played(stage: Stage, case: Case, stack: str) -> tuple[Played, int]:
+async def played(
+    stage: Stage, case: Case, stack: str, fork: Fork | None = None
+) -> tuple[Played, int]:
     """Play a case's tape to a stack; return the calls made before the event that reports success.
 
     The calls are all of them where no such event comes. A graph may be ahead of its events, so for
@@ -75,7 +77,7 @@ async def played(stage: Stage, case: Case, stack: str) -> tuple[Played, int]:
         return noted
 
     candidate = stage.candidate(case.flow, stack, noting)
-    found = await play(exchange, FLOWS[case.flow], request, candidate)
+    found = await play(exchange, FLOWS[case.flow], request, candidate, fork=fork)
     return found, made[0] if made else len(found.run.plays)
 
 

@@ -14,13 +14,19 @@ from typing import Any
 import msgspec
 import pytest
 import typer
+from typer.testing import CliRunner
 
+from compare.report.document import read_report
 from cutover import Stack
 from cutover.errors import Unusable
 from cutover.records import encode
+from cutover.tape import Fork
 from harness import root
+from harness.cli import cli
+from harness.commands.gate import findings
 from harness.commands.replay import ReplayJob, Summary, here, job_of, on_workers
-from harness.config import CapturesTable, Settings, parse
+from harness.config import CapturesTable, ModelTable, Settings, parse
+from loadtests.simulator import Simulator
 from router.captures import CaptureReader, Store
 from tests.flows.samples import SAMPLES
 from tests.support.stage import breaking, staged
@@ -91,19 +97,50 @@ def test_a_changed_stack_is_different(captured: Path, monkeypatch: pytest.Monkey
     assert (summary.counts, summary.status) == ({"read": 4, "failed": 4}, 1)
 
 
+@pytest.mark.slow
+def test_a_fork_asks_what_is_configured_and_is_named(captured: Path, tmp_path: Path) -> None:
+    """The report says that it is of a fork, and is no evidence for the gate."""
+    out, report = str(tmp_path / "out"), tmp_path / "report"
+
+    async def fork() -> tuple[Summary, list[str]]:
+        async with Simulator() as sim:
+            models = {"*": ModelTable(base_url=sim.base_url, key="mine")}
+            settings = Settings(captures=CapturesTable(url="unused", key=KEY), models=models)
+            given = str(captured), "graph", None, "1/1", settings, out, Fork(2, "gpt-new")
+            summary = await asyncio.to_thread(here, job_of(*given), Event())
+            return summary, [one.body["model"] for one in sim.requests]
+
+    here(job(captured), Event())  # its lines are left out
+    summary, asked = asyncio.run(fork())
+    assert (summary.counts, asked) == ({"read": 4, "different": 4}, ["gpt-new"] * 4)
+    assert asyncio.run(fork())[0].counts == {"read": 4, "replayed_before": 4}
+    assert [line.role for line in CaptureReader(Store(out))] == ["fork"] * 4
+    done = CliRunner().invoke(cli, ["diff", str(captured), out, "-o", str(report)])
+    named = "graph from model call 2 on, by gpt-new"
+    assert done.output.startswith("different\n  the pairs are with a fork, which served nobody: ")
+    assert f"{named}\n  4 of 4 pairs compared differ" in done.output
+    (cause,) = read_report(report).causes
+    assert cause.title == "call changed: model.chat at model"
+    assert findings(report, "chat")[0].endswith(f"a fork, which is no evidence: {named}")
+    done = CliRunner().invoke(cli, ["replay", "x", "--stack", "graph", "--model", "gpt-new"])
+    assert "add --live-after" in str(done.exception)
+
+
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
         ({"flow": "sung"}, "no flow 'sung': there are chat"),
         ({"stack": "cobol"}, "--stack: 'cobol' is not configured: there are graph, legacy"),
         ({"part": "9/8"}, "--part: '9/8' is no part"),
+        ({"fork": Fork(1)}, "--out: name a folder for the forks"),
+        ({"fork": Fork(1), "out": "x/"}, "--out: name a folder for the forks"),
     ],
 )
-def test_an_option_that_names_nothing_is_refused(changed: dict[str, str], sentence: str) -> None:
+def test_an_option_that_names_nothing_is_refused(changed: dict[str, Any], sentence: str) -> None:
     """With what there is."""
     given = {"captures": "x", "stack": "graph", "flow": None, "part": "1/1", **changed}
     with pytest.raises((Unusable, typer.BadParameter), match=sentence):
-        job_of(**given, settings=Settings())  # type: ignore[arg-type]
+        job_of(**given, settings=Settings())
 
 
 def test_services_are_replayed_where_they_are_safe_to_ask() -> None:
@@ -132,6 +169,8 @@ def test_a_replay_can_neither_buy_nor_store() -> None:
     made = job_of("x", "graph", None, "1/1", parse(tables)).settings
     assert (made.stores.database, made.stores.redis) == ("sqlite+aiosqlite://", "")
     assert "secret" not in str(made)
+    made = job_of("x", "graph", None, "1/1", parse(tables), "forks", Fork(1)).settings
+    assert (made.models["gpt"].key, made.stores.redis) == ("sk-secret", "")  # what a fork needs
     assert job_of("x", "graph", None, "1/1", Settings()).settings.models["*"].key == ""
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from cutover import Exchange, Request
 from cutover.errors import Completed
+from cutover.tape import Fork
 from cutover.wire import find_dialect
 from harness.root import equal
 from router.captures import CaptureReader, Captures, Redactor, Store
@@ -61,16 +62,20 @@ async def no_pause(*_: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("app", "state"),
+    ("app", "state", "fork"),
     [
-        (bot("Answer shortly:"), "equal"),
-        (bot("Answer at length:"), "different"),
-        (bot("Answer shortly:", correlates=False), "different"),
+        (bot("Answer shortly:"), "equal", None),
+        (bot("Answer at length:"), "different", None),
+        (bot("Answer shortly:", correlates=False), "different", None),
+        (bot("Answer at length:"), "different", Fork(1, "gpt-new")),
+        (bot("Answer at length:", correlates=False), "different", Fork(1)),
     ],
-    ids=["the same", "another prompt", "without the run"],
+    ids=["the same", "another prompt", "without the run", "a fork", "a fork without the run"],
 )
-async def test_a_service_replays_from_the_tape(tmp_path: Path, app: App, state: str) -> None:
-    """Redacted, without a call of the model, and with the type of the body it was sent."""
+async def test_a_service_replays_from_the_tape(
+    tmp_path: Path, app: App, state: str, fork: Fork | None
+) -> None:
+    """Redacted, with the type of the body it was sent; the model is asked by forks alone."""
     store, redactor = Store(str(tmp_path)), Redactor(b"0123456789abcdef")
     async with (
         gateway_stage() as stage,
@@ -95,8 +100,9 @@ async def test_a_service_replays_from_the_tape(tmp_path: Path, app: App, state: 
         stage.gateway.settings = replace(stage.gateway.settings, replays=True)
         targets = {"bot": Target(FLOW, {"graph": candidate("graph", new)})}
         async with Captures(store, None) as out:
-            work = Replay("graph", targets, equal, out, redactor)
+            work = Replay("graph", targets, equal, out, redactor, fork=fork)
             await work.run(CaptureReader(store))
     assert work.counts == {"read": 1, state: 1}
-    assert len(stage.sim.requests) == asked
+    live = [one.body["model"] for one in stage.sim.requests[asked:]]
+    assert live == (["gpt-new"] if fork and fork.model else [])
     assert "john.doe" not in str(list(CaptureReader(store)))
