@@ -150,16 +150,19 @@ class StreamUser(User):
             asked = flow.request(load.host, message, load.headers, ids)
             row = Row(flow=flow.name, turn=turn, due=round(due - load.began, 6), **load.marks)
             row.conversation = ids["id"] if len(talk) > 1 else ""
-            ids |= self.stream(asked, row, due)
+            meter, ended = Meter(flow.dialect, row, due), Event()
+            meter.ended = ended.set  # the body of an answer may stay open behind its last event
+            self.streams.spawn(self.stream, asked, meter)
+            ended.wait()
+            ids |= meter.ids
             think = load.think and chance.expovariate(1 / load.think)
-            due = time.monotonic() + think
-            if turn < len(talk) and self.leaving.wait(think):
+            due += (row.ended_ms or 0.0) / 1000 + think
+            if turn < len(talk) and self.leaving.wait(max(0.0, due - time.monotonic())):
                 return
 
-    def stream(self, asked: Asked, row: Row, due: float) -> dict[str, Any]:
-        """Send a request and report how its stream went; return the ids that it gave."""
-        load, flow = self.load, self.flow
-        meter = Meter(flow.dialect, row, due)
+    def stream(self, asked: Asked, meter: Meter) -> None:
+        """Send a request and report how its stream went."""
+        load, flow, row = self.load, self.flow, meter.row
         try:
             send(asked, meter, PATIENCE_SECONDS)
         except gevent.GreenletExit:
@@ -176,4 +179,3 @@ class StreamUser(User):
                 exception=None if row.ending == "complete" else failed,
                 context={},
             )
-        return meter.ids

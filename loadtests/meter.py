@@ -50,7 +50,8 @@ class Meter:
         self.row = row
         self._reader, self._counted = Reader(dialect), dialect.tokens
         self._tokens: dict[str, int] = {}
-        self.ids: dict[str, Any] = {}  # in the end, the first generated id of each kind
+        self.ids: dict[str, Any] = {}
+        self.ended: Callable[[], object] = dict  # called when the answer has ended
         self._due, self._clock = due, clock
         self._last = row.sent_ms = self._now()
         self._status = 0
@@ -76,13 +77,13 @@ class Meter:
             if frame.raw.startswith(SERVED_BY):
                 row.served = frame.raw.removeprefix(SERVED_BY).split()[0].decode()
             if frame.verdict == "terminal" and row.ended_ms is None:
-                row.ended_ms = at
+                self._answered(at)
 
     def end(self, cut: Cut = "", code: str = "") -> None:
         """End the reading; `cut` is why the body has not ended, `code` names the fault."""
         row = self.row
-        row.ended_ms = self._now() if row.ended_ms is None else row.ended_ms
-        self.ids = {kind: next(iter(found)) for kind, found in self._reader.ids.items()}
+        if row.ended_ms is None:
+            self._answered(self._now())
         row.tokens = sum(self._tokens.values()) or None
         if row.ttft_ms is not None and self._last > row.ttft_ms:
             each = 1000 / (self._last - row.ttft_ms)  # the first was there when the clock began
@@ -110,6 +111,12 @@ class Meter:
                 answer = str(values(event, at.by)) if at.by else ""
                 told = [one for one in values(event, at.path) if isinstance(one, int)]
                 self._tokens[answer] = max([self._tokens.get(answer, 0), *told])
+
+    def _answered(self, at: float) -> None:
+        """Note the end of the answer, and the first generated id of each kind, for a next turn."""
+        self.row.ended_ms = at
+        self.ids = {kind: next(iter(found)) for kind, found in self._reader.ids.items()}
+        self.ended()
 
     def _now(self) -> float:
         return round((self._clock() - self._due) * 1000, 3)
