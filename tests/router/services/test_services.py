@@ -1,12 +1,14 @@
 """Services behind addresses, on loopback: what passes, what falls back, what is taken over."""
 
 import asyncio
+import gzip
 import json
 import socket
 import struct
 import tomllib
+import zlib
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -323,6 +325,35 @@ async def test_a_long_event_passes_within_its_limit(limit: int, whole: bool) -> 
         _, got = await both.ask()
         assert (long in got) is whole
         assert (b"event_too_long" in got) is not whole
+
+
+PACKED = {
+    "gzip": lambda body: gzip.compress(body, mtime=0),
+    "zlib": zlib.compress,
+    "deflate": lambda body: zlib.compress(body, wbits=-15),
+    "": bytes,
+}
+
+
+@pytest.mark.parametrize("row", STREAMS["packed"], ids=lambda row: row["case"])
+async def test_a_compressed_answer_is_decoded_or_refused(
+    row: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whole or with a failure that says why; `members` are packed one by one, `lost` bytes cut."""
+    caplog.set_level("INFO", "cutover.exchange")
+    body = b"".join(PACKED[how](f"line {how}\n".encode() * 99) for how in row["members"])
+    body = body[: len(body) - row.get("lost", 0)]
+    plain = b"".join(f"line {how}\n".encode() * 99 for how in row["members"])
+    headers = (("content-encoding", row["encoding"]),)
+    async with pair("text", langgraph_fallback=False) as both:
+        pieces = [body[at : at + 7] for at in range(0, len(body), 7)]
+        both.legacy.script(Reply(pieces, row.get("media", "text/plain"), headers=headers))
+        client = Client(both.app)
+        with suppress(serve.CutOff) if row.get("code") else nullcontext():
+            whole = await client.post("/ask", ASKED) == plain and client.status == 200
+            assert whole is not bool(row.get("code"))
+    assert "content-encoding" not in client.headers
+    assert f"code={row.get('code', '')} " in caplog.text
 
 
 async def test_a_kept_connection_that_was_closed_is_opened_anew() -> None:
