@@ -31,7 +31,8 @@ class BoundedHeads(HttpToolsProtocol):
     """uvicorn's protocol, which by itself reads a head without end, and waits for it for ever.
 
     A connection whose head is too long is answered 400 and closed; one on which no head is complete
-    in time is closed. What arrives together with the end of a request before is not counted.
+    in time is closed. What arrives together with the end of a request before is not counted. A
+    request for an address instead of a path, as a proxy gets it, is answered 400, too.
     """
 
     _size = 0
@@ -67,6 +68,8 @@ class BoundedHeads(HttpToolsProtocol):
         """End the head."""
         self._in_head, self._size = False, 0
         self._end_waiting()
+        if not self.url.startswith(b"/"):
+            raise ValueError(self.url)  # uvicorn answers 400 to what the parser raises
         super().on_headers_complete()
 
     def _await_head(self) -> None:
