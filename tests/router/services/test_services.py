@@ -7,7 +7,7 @@ import socket
 import struct
 import tomllib
 import zlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -327,7 +327,7 @@ async def test_a_long_event_passes_within_its_limit(limit: int, whole: bool) -> 
         assert (b"event_too_long" in got) is not whole
 
 
-PACKED = {
+PACKED: dict[str, Callable[[bytes], bytes]] = {
     "gzip": lambda body: gzip.compress(body, mtime=0),
     "zlib": zlib.compress,
     "deflate": lambda body: zlib.compress(body, wbits=-15),
