@@ -10,7 +10,8 @@ _DAY: Final = r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
 _CLOCK: Final = r"(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:[.,]\d{1,9})?)?"
 _ZONE: Final = r"(?:Z|[+-]\d\d:?\d\d)?"
 _UUID: Final = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-_HEX: Final = r"(?=[a-fA-F]*\d)[0-9a-fA-F]{8,}"
+# A digest stands for data, such as a picture, and is no id.
+_HEX: Final = r"(?<!blake2b=)(?=[a-fA-F]*\d)[0-9a-fA-F]{8,}"
 _FOLDED: Final = re.compile(
     rf"(?<![0-9A-Za-z])(?:(?P<moment>{_DAY}[T ]{_CLOCK}{_ZONE})|(?P<day>{_DAY})"
     rf"|(?P<clock>{_CLOCK}{_ZONE})|(?P<uuid>{_UUID})|(?P<hex>{_HEX}))(?![0-9A-Za-z])"
@@ -63,8 +64,10 @@ class Folding:
                     return legacy if self._stands("number", legacy, graph) else graph
                 return graph if legacy == graph else self._text(legacy, graph, moments=moments)
             case dict(), dict():
+                meant = {"digest"} if "bytes" in graph else set()  # stands for a body, is no id
+                known = legacy.keys() - meant
                 return {
-                    key: self.fold(legacy[key], value, moments=moments) if key in legacy else value
+                    key: self.fold(legacy[key], value, moments=moments) if key in known else value
                     for key, value in graph.items()
                 }
             case list(), list() if len(legacy) == len(graph):

@@ -43,8 +43,9 @@ TURN_EVERY = 16
 """Items that a reader takes from a finished entry before it lets the event loop turn."""
 
 STEP_US, STEP_TURNS = 100_000, 16
-"""A play reads what came so many microseconds later only when the loop has turned so often: what a
-graph, which runs ahead of its events, made of the items before bears their stamp then."""
+"""A run reads what was on the tape before it, and came so many microseconds later, only when the
+loop has turned so often: what a graph, which runs ahead of its events, made of the items before
+bears their stamp then. One that is not live does so with all."""
 
 Policy = Literal["live", "play", "fork"]
 How = Literal["live", "tape", "nearest"]
@@ -316,10 +317,11 @@ class Run:
             raise self.stopped(TapeOverflowed())
         self.occupy(entry)
         position = 0
+        steps = self.policy != "live" or entry in self._inherited
         try:
             while True:
                 while position < len(entry.items):
-                    if self.policy != "live" and entry.items[position][0] >= self._steps_at:
+                    if steps and entry.items[position][0] >= self._steps_at:
                         await self._step(entry.items[position][0])
                     self.check()
                     at, item = entry.items[position]

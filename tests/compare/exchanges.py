@@ -151,10 +151,15 @@ async def run(exchange: str, serves: Name = "legacy") -> Compared:
             told, _ = await golden.record(stage, CASES[exchange], serves)
             served = told.exchange
             played = await stage.play(told, other)
+    return compared(served, played)
+
+
+def compared(served: Served, played: Played) -> Compared:
+    """Pair an exchange with its shadow."""
     runs = served_lines(served, 0)
     assert runs[0].tape is not None
     pair = Pair(runs[-1], played_line(served, played, 0), runs[0].tape)
-    return Compared(flow, served, played, pair)
+    return Compared(served.flow, served, played, pair)
 
 
 async def _never(*_: Any) -> None:

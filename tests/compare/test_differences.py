@@ -126,6 +126,10 @@ STREAMS: dict[str, tuple[list[Any], list[Any], list[str]]] = {
         *([noted("12345678")], [noted("12345679")]),
         ["event_changed noted note"],
     ),
+    "another body that is no JSON": (
+        *([noted({"bytes": 1, "digest": ONE[:8]})], [noted({"bytes": 1, "digest": "2f8c69d7"})]),
+        ["event_changed noted note.digest"],
+    ),
     "another moment": (
         *([said("at 2026-03-01T10:00:00Z")], [said("at 2026-03-02T11:30:00Z")]),
         ["text text"],

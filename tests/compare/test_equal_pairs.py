@@ -12,7 +12,7 @@ from tests.compare.variations import varied
 
 pytestmark = [pytest.mark.virtual, pytest.mark.slow]
 
-BY_DAY, AT_NIGHT = 300, 10_000
+BY_DAY, AT_NIGHT = 300, 20_000
 
 
 @pytest.mark.parametrize("pairs", [BY_DAY, pytest.param(AT_NIGHT, marks=pytest.mark.nightly)])

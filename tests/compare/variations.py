@@ -10,7 +10,7 @@ from compare.differences import Pair
 from cutover.flow import Flow, Frame
 from cutover.records import FrameRecord, PlayRecord, RunRecord
 
-_GENERATED = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
+_GENERATED = re.compile(r"(?<![0-9a-f])(?<!blake2b=)[0-9a-f]{32}(?![0-9a-f])")
 _MOMENT = re.compile(r"2\d{3}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}")
 LATE_US, GAP_US = 300_000, 600_000
 """How much later text may come, and how much of it together: less than what is held back."""

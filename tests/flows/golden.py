@@ -118,8 +118,7 @@ async def record(stage: Stage, case: Case, stack: str) -> tuple[Told, list[str]]
     request = stage.request(case.flow, dict(case.body), case.path, **case.options)
     told = await stage.tell(case.flow, request, [stack])
     frames = told.frames
-    if case.decide is not None:
-        question = told.exchange.tape.question or ""
+    if case.decide is not None and (question := told.exchange.tape.question):
         if case.flow == "ops":
             decision: dict[str, Any] = {"approval_id": question, **case.decide}
         else:
