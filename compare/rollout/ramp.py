@@ -27,7 +27,12 @@ class RampPlan:
             "steps are shares in percent that rise, as 1,5,25,50,100": not self.steps
             or list(self.steps) != sorted(set(self.steps))
             or not all(0 < one <= ALL for one in self.steps),
-            "a step's least hours are no more than its most": self.least_hours > self.most_hours,
+            "a share is drawn to a thousandth of a percent": any(
+                one != round(one, 3) for one in self.steps if 0 < one <= ALL
+            ),
+            "a step's least hours are no more than its most": not (
+                0 <= self.least_hours <= self.most_hours
+            ),
         }
         return [problem for problem, found in wrong.items() if found]
 

@@ -348,6 +348,11 @@ ROWS: dict[str, Row] = {
     "CR": Row(framed("\r")),
     "a byte order mark": Row(framed("\n", before="\ufeff")),
     "message in the middle": Row(inserted(_MESSAGE), "model_error", said=True),
+    "output instead of delta": Row(unknown_shape("output"), "model_empty"),
+    "an answer in another API's words": Row(
+        lambda text: raw(event({"candidates": [{"content": {"parts": [{"text": text}]}}]})),
+        "model_truncated",
+    ),
     "text in the middle": Row(inserted(_TEXT), "model_error", said=True),
     "an error as a sentence": Row(ending({"error": "SECRET"}), "model_error", said=True),
     "an error beside choices": Row(

@@ -114,6 +114,11 @@ ROWS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any], str, str]] = {
         *("gateway warn", "while `cutover serve` runs"),
     ),
     "uncorrelated": ({}, NO_RUN, "gateway warn", TWO_LINES),
+    "traces of their own": (
+        *({}, {"status": {"uncorrelated": {"unknown_trace": 5, "run_over": 2}}}),
+        *("gateway warn", 'extra_headers={"x-cutover-run": request.headers.get("x-cutover-run"'),
+    ),
+    "calls behind the end": ({}, {"status": {"uncorrelated": {"run_over": 7}}}, "gateway ok", "9"),
     "one asks past it": (
         *({}, {"captured.recorded": Counter(legacy=9)}),
         *("gateway warn", "graph (0 of 3 runs)"),

@@ -3,7 +3,9 @@
 import asyncio
 import json
 import os
+import shlex
 import time
+import tomllib
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -232,17 +234,25 @@ def test_rolling_back_switches_graph_off_in_the_file(folder: Path) -> None:
     assert not load(folder / "cutover.toml").flows["session"].enable_langgraph
 
 
+FILES = {
+    "services": SERVICES,
+    "flags": FLAGS,
+    "no captures": FILE.partition("[stores]")[2],
+    "no such key": FILE + 'sticky = "nothing"\n',
+    "a stack too many": FILE + '[stacks.other]\nurl = "http://127.0.0.1:1"\n',
+    "no address": SERVICES + "[stacks.graph]\n",
+    "two flows": FILE + "[flows.ops]\n",
+    "": FILE,
+}
+
+
 @pytest.mark.parametrize(
     ("file", "command", "problem"),
     [
-        (SERVICES, "", "has a share for graph, and there is no [stacks.graph]"),
-        (FLAGS, "", "a provider sets shares"),
-        (FILE.partition("[stores]")[2], "", "nothing to decide by"),
-        *(
-            (FILE, f"--steps {steps}", "shares in percent that rise")
-            for steps in ("5,1", "1,x", "5,5", "0,5", "5,nan", "1,500")
-        ),
-        (FILE, "--least-hours 50", "least hours"),
+        (FILES[file], command, row["problem"])
+        for row in tomllib.loads(Path(__file__).with_name("plans.toml").read_text("utf-8"))["plans"]
+        for file in row.get("files", [""])
+        for command in row.get("commands", [""])
     ],
 )
 def test_a_plan_is_checked_whole_before_its_first_step(
@@ -253,7 +263,7 @@ def test_a_plan_is_checked_whole_before_its_first_step(
     path.write_text(file if file.startswith("[") else "[stores]" + file)
     before = path.read_bytes()
     for dry in ("", "--dry-run"):
-        done = run(f"ramp captures {command} {dry}")
+        done = CliRunner().invoke(cli, shlex.split(f"ramp captures {command} {dry}"))
         assert (done.exit_code, problem in done.output.replace("\n", "")) == (64, True)
     assert path.read_bytes() == before
 

@@ -148,6 +148,16 @@ OWN: Mapping[str, tuple[Stranger, dict[str, Any], dict[str, Any]]] = {
         {"path": "/say", "body": '{"text": "hi"}', "headers": [("X-Session-Id", "s")]},
         {"keys": {"conversation": "header.x-session-id"}},
     ),
+    "PUT": (
+        Stranger("/say", "q", recorded("chat-text.sse"), method="PUT"),
+        {"path": "/say", "method": "PUT", "body": '{"q": "hi", "ctx": {"threadId": "t"}}'},
+        {"methods": ["PUT"], "keys": {"conversation": "body.ctx.threadId"}},
+    ),
+    "a tenant in the path, a conversation in the query": (
+        Stranger(r"/t/acme/stream\?chat_id=7", "", recorded("ag-ui-text.sse"), method="GET"),
+        {"path": "/t/{user=acme}/stream?chat_id=7", "method": "GET"},
+        {"keys": {"user": "path.user", "conversation": "query.chat_id"}},
+    ),
     "no stream": (
         Stranger("/v1/chat/completions", "stream", b'{"choices": []}', "application/json"),
         {"path": "/v1/chat/completions", "body": '{"stream": false, "user": "u"}'},
