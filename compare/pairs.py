@@ -121,7 +121,10 @@ def pair_row(pair: Pair | WhyNot, first: RunRecord, flow: Flow, compare: Compare
     if (found := compare(pair, flow)).damage:
         return _row(first, "not_compared", why_not="damaged")
     asked = bool(pair.legacy.plays), bool(pair.graph.plays)
-    silent = asked[0] != asked[1] and isinstance(flow.framer(), ServiceFraming)
+    away = "service_unavailable"  # it asked nothing because it was not there
+    codes = (getattr(one.outcome, "code", "") for one in (pair.served, pair.played))
+    traced = isinstance(flow.framer(), ServiceFraming) and away not in codes
+    silent = asked[0] != asked[1] and traced
     return _row(
         pair.served,
         "equal" if found.equal else "different",

@@ -17,6 +17,7 @@ class PrefixMismatch(CutoverError):
     """A successor says something else than what the client has already."""
 
     def __init__(self, place: str, has: str, got: str, before: str = "") -> None:
+        self.place, self.before = place, before
         at = f"{place} before {before}" if before else place
         super().__init__(f"{at}: the client has {has!r}, the successor says {got!r}")
 

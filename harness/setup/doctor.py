@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import permutations
 from pathlib import Path
 from typing import Final, Literal
 
@@ -13,7 +14,7 @@ from cutover.errors import Completed, CutoverError
 from harness.config import ConfigRefused, Settings, load
 from harness.setup.init import RAMP, WITHOUT, hold_plan
 from harness.setup.survey import Captured, Survey, survey
-from harness.setup.trial import Example, told
+from harness.setup.trial import Example, Trial, contradiction, counted, told
 
 State = Literal["ok", "warn", "fail"]
 PATIENCE: Final = 3
@@ -123,7 +124,7 @@ def _streams(found: Survey) -> Iterator[Line]:
             else:
                 events, text, ending = trial.reading(declared.dialect)
                 form = found.settings.flows[flow].dialect
-                read = f"{stack}: {events} events of {form}, text {text[:SHOWN]!r}"
+                read = f"{stack}: {counted(events, text)} of {form}, text {text[:SHOWN]!r}"
                 if not isinstance(ending, Completed) or not text:
                     where = form if Path(form).suffix else f"flows.{flow}.dialect"
                     todo = f"correct {where}{_needs_gateway(found)}"
@@ -144,7 +145,8 @@ def _keys(found: Survey) -> Iterator[Line]:
         table, captured = found.settings.flows[flow], found.captured.get(flow, Captured())
         if not declared.keys:
             detail = f"{flow} has none: each request is drawn for itself; {WITHOUT}"
-            yield "warn", detail, f'add flows.{flow}.keys, such as conversation = "body.thread"'
+            place = "body" if "POST" in found.settings.flows[flow].methods else "query"
+            yield "warn", detail, f'add flows.{flow}.keys, such as conversation = "{place}.thread"'
             continue
         example = Example.of(table.example).received(table.paths[0]) if table.example else None
         for key, place in declared.keys.items():
@@ -294,11 +296,21 @@ def _uses(found: Survey, flow: str) -> Iterator[Use]:
     rows = {  # why not, and why only partly
         "fallback": (apart, ""),
         "mirror": (alone or next(iter(unsafe), unasked), twice),
-        "takeover": (apart, anew),
+        "takeover": (apart or _contradiction(found, flow), anew),
         "replay": (kept, ""),
     }
     for name, (no, partly) in rows.items():
         yield Use(flow, name, "no" if no else "partly" if partly else "yes", no or partly)
+
+
+def _contradiction(found: Survey, flow: str) -> str:
+    """Return why one service could not go on in the other one's text, "" where it could."""
+    for name, declared in found.declared:
+        for one, other in permutations(found.settings.stacks if name == flow else (), 2):
+            began, goes_on = (found.trials.get((flow, stack), Trial()) for stack in (one, other))
+            if why := contradiction(began, goes_on, declared.dialect):
+                return f"{other} cannot go on for {one} (docs/services.md): {why}"
+    return ""
 
 
 def _off_the_tape(found: Survey) -> str:

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import httpx
 import tomlkit
@@ -34,6 +34,7 @@ from harness.setup.trial import (
     Shape,
     Trial,
     ask,
+    counted,
     open_client,
     shapes_for,
     told,
@@ -50,7 +51,9 @@ WITHOUT = (
     "without a conversation's id the turns of one conversation may go to different services, "
     "and a service that keeps the history itself then lacks some of them"
 )
+ADAPT = "Let NEW take the same and stream as OLD does (docs/services.md, 'Another API')"
 _GIVEN = re.compile(r"\{(\w+)(?:=([^}]*))?\}")
+_IN_TARGET = "/?&=%:@!$'()*+,;~[]"
 _NOT_HERE = frozenset({404, 405, 501})
 _CONVERSATIONS = ("thread", "conversation", "session", "chat")
 _USERS = ("user", "customer", "account", "tenant")
@@ -129,12 +132,18 @@ async def look(old: str, new: str, asking: Asking, tell: Tell, choose: Choose) -
     for service, trial in both.items():
         if not trial.accepted:
             does = "does not take the same request" if trial.status else "does not answer"
-            raise Unusable(where=service, reason=f"{does}: {_saw(trial)}")
+            raise Unusable(where=service, reason=f"{does}: {_saw(trial)}. {ADAPT}")
     form, drafted = _dialect(before, after)
     for service, trial in both.items():
         tell(f"  {service}: {_saw(trial, form)}")
     keys = _keys(example.received(path), form, asking, conversation, choose)
     tell(f"conversation: {keys.get('conversation', f'none; {WITHOUT}')}")
+    answered = _likely(
+        {f"header.{name}": one for name, one in before.headers.items()}, _CONVERSATIONS
+    )
+    if answered and "conversation" not in keys:
+        name = answered.partition(".")[2]
+        tell(f"OLD answers with a header {name}: if clients send it, give --header '{name}: c1'")
     sides = {"legacy": old, "graph": new}
     read = all(trial.read_whole(form) for trial in both.values())
     return Discovery(sides, path, example, form.name, drafted, read, keys)
@@ -200,7 +209,8 @@ async def _first(
         target = _GIVEN.sub(lambda one: given.get(one[1]) or str(uuid.uuid4()), path)
         if shape:
             body = await _filled(shape, client, url, headers)
-        example = Example(asking.method, target + (query and f"?{query}"), headers, body)
+        target = quote(target + (query and f"?{query}"), safe=_IN_TARGET)
+        example = Example(asking.method, target, headers, body)
         trial = await ask(client, url, example)
         if trial.accepted:
             return path, example, shape.conversation if shape else "", trial
@@ -209,11 +219,15 @@ async def _first(
             raise Unusable(where=url, reason=why)
         if trial.status in _NOT_HERE:
             absent.add(path)
-        else:
+        if "GET" in trial.headers.get("allow", "") and asking.method != "GET":
+            refused.append(f"{path} takes GET: --method GET --path '{path}?q=hello'")
+        elif trial.status not in _NOT_HERE:
             by = f" ({shape.name})" if shape else ""
             refused.append(f"{asking.method} {path}{by}: {_saw(trial)}")
     why = "; ".join(refused[-3:]) or f"there is nothing at {template or 'the paths of known APIs'}"
     usage = 'Give the path and a body that it takes: --path /chat --body \'{"message": "hello"}\''
+    if template and any(f"status {one}" in why for one in (500, 502, 503)):
+        usage = "Look into its log"
     offered = await _offered(client, url)
     raise Unusable(where=url, reason=f"takes none of the requests tried: {why}.{offered} {usage}")
 
@@ -267,8 +281,7 @@ def _dialect(before: Trial, after: Trial) -> tuple[Dialect, str]:
     if one or other:
         old, new = (form[0].name if form else "a dialect of its own" for form in (one, other))
         speak = f"OLD speaks {old} ({before.media}), NEW {new} ({after.media})"
-        why = "a client understands one of them. Let NEW speak as OLD does"
-        raise Unusable(where=speak, reason=why)
+        raise Unusable(where=speak, reason=f"a client understands one of them. {ADAPT}")
     text = _skeleton(before)
     return read_dialect(text, "dialect.toml", "dialect.toml"), text
 
@@ -292,12 +305,12 @@ def _saw(trial: Trial, form: Dialect | None = None) -> str:
     start = trial.raw[:SHOWN].decode("utf-8", "replace")
     if form is None or not trial.streams:
         kept = ", no stream: it is passed on whole, and compared as one event" if form else ""
-        to = f" to {trial.location}" if trial.location else ""
+        to = f" to {where}" if (where := trial.headers.get("location")) else ""
         return f"status {trial.status}{to} {trial.media}{kept}: {start!r}"
     events, text, ending = trial.reading(form)
     end = "whole" if isinstance(ending, Completed) else f"not whole ({told(ending)})"
     return (
-        f"{trial.status} {trial.media}, {form.name}, {events} events, first after "
+        f"{trial.status} {trial.media}, {form.name}, {counted(events, text)}, first after "
         f"{trial.first:.1f} s, all after {trial.total:.1f} s, {end}: {text[:SHOWN]!r}"
     )
 

@@ -6,7 +6,7 @@ import time
 import tomllib
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
 from typing import Any, TypeVar
@@ -16,10 +16,11 @@ import httpx
 import msgspec
 from starlette.routing import compile_path
 
-from cutover.errors import Completed, Failed, Outcome, Unusable
+from cutover.errors import Completed, Failed, Outcome, StackFailed, Unusable
 from cutover.flow import ClientRequest
-from cutover.wire import BlockTooLong, Dialect, Reader
+from cutover.wire import BlockTooLong, Dialect, Piece, Reader, ServiceFraming
 from router.gateway.runs import TRIAL, headers
+from router.takeover import Due, PrefixMismatch, Sent
 
 SECONDS = 60.0
 """How long an answer may take; what has come by then is read."""
@@ -106,8 +107,8 @@ class Trial:
     """The longest silence, before the first byte or between two."""
     total: float = 0.0
     whole: bool = False
-    location: str = ""
-    """Where a redirect leads; none is followed."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Its headers, by their names in lower case. No redirect is followed."""
 
     @property
     def accepted(self) -> bool:
@@ -140,6 +141,34 @@ class Trial:
         """Whether a dialect finds a text and an end; there is nothing to find in one document."""
         _, text, ending = self.reading(dialect)
         return not self.streams or (bool(text) and isinstance(ending, Completed))
+
+
+def counted(events: int, text: str) -> str:
+    """Return how much was read, in words: plain text has no events."""
+    return f"{events} events" if events or not text else f"{len(text)} characters"
+
+
+def contradiction(first: Trial, second: Trial, dialect: Dialect) -> str:
+    """Return what keeps the second answer from going on behind the first one's text, or "".
+
+    The texts themselves may differ: at the gateway both services get the same model's.
+    """
+    framing, sent = ServiceFraming(dialect), Sent()
+    try:
+        for frame in framing.read(Piece(first.raw)):
+            sent.add(frame)
+            if frame.texts:
+                break
+        due = Due(sent, ServiceFraming(dialect, framing))
+        for frame in due.framer.read(Piece(second.raw)):
+            if not due.behind:
+                break
+            due.feed(frame)
+    except StackFailed:
+        pass
+    except PrefixMismatch as error:
+        return "" if error.place in sent.texts and not error.before else str(error)
+    return ""
 
 
 def told(ending: Outcome) -> str:
@@ -175,7 +204,7 @@ async def ask(
         ) as got:
             trial.status = got.status_code
             trial.media = got.headers.get("content-type", "").partition(";")[0].strip().lower()
-            trial.location = got.headers.get("location", "")
+            trial.headers = dict(got.headers)
             async for piece in got.aiter_bytes():
                 now = time.monotonic()
                 trial.first = trial.first or now - began

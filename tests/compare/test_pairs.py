@@ -117,6 +117,8 @@ def test_a_service_whose_calls_do_not_come_back_is_marked(
     call = (PlayRecord("model", "tape", 0),)
     runs = [line(flow=flow, plays=call * served), line(flow=flow, **GRAPH, plays=call * played)]
     assert rows(runs).pairs[0].silent is silent
+    runs[1] = msgspec.structs.replace(runs[1], outcome=Failed("service_unavailable"))
+    assert rows(runs).pairs[0].silent is False, "what was not reached asks nothing"
 
 
 def test_a_baseline_stands_beside_its_pair() -> None:

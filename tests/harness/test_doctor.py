@@ -96,6 +96,7 @@ ROWS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any], str, str]] = {
     "no example": ({}, {"trials": {}}, "streams warn", "flows.mine.example"),
     "no stream": ({}, {"graph.media": "application/json"}, "streams ok", "no stream"),
     "no keys": (flow(keys={}, sticky=""), {}, "keys warn", TURNS),
+    "no keys, by GET": (flow(keys={}, sticky="", methods=["GET"]), {}, "keys warn", "query.thread"),
     "no sticky": (flow(sticky=""), {}, "keys warn", TURNS),
     "not in the example": (
         *(flow(keys={"user": "body.who"}, sticky=""), {}),
@@ -176,6 +177,11 @@ BUILT_IN: Mapping[str, Any] = {
     "captures": None,
     "gateway": None,
 }
+TEXT = (
+    b'data: {"type":"text-start","id":"0"}\n\ndata: {"type":"text-delta","id":"0","delta":"hi"}\n\n'
+)
+SOURCE = b'data: {"type":"source-url","url":"u"}\n\n'
+UI, UI_MORE = (Trial(200, "text/event-stream", raw, whole=True) for raw in (TEXT, SOURCE + TEXT))
 USES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any], str, str]] = {
     "no gateway": ({"gateway": None}, {}, "yes partly partly no", "no [gateway]"),
     "uncorrelated": ({}, NO_RUN, "yes partly partly no", "7 calls at the gateway name no run"),
@@ -185,6 +191,11 @@ USES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any], str, str]] = {
     "one stack": (ONE, {}, "no no no yes", "one stack only"),
     "no captures": ({"captures": None}, {}, "yes yes yes no", "no [captures]"),
     "nothing seen": ({}, {"captured": {}}, "yes partly partly no", "no request is captured yet"),
+    "another event before the text": (
+        *(flow(dialect="ai-sdk"), {"trials": {("mine", "legacy"): UI, ("mine", "graph"): UI_MORE}}),
+        *("yes yes no yes", "graph cannot go on for legacy (docs/services.md): text-start"),
+    ),
+    "another text": ({}, {"graph.raw": STREAM.replace(b"hi", b"ho")}, "yes yes yes yes", ""),
     "built in": (BUILT_IN, {"trials": {}, "captured": {}}, "yes yes yes no", "no [captures]"),
 }
 

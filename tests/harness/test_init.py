@@ -40,15 +40,17 @@ class Stranger:
     stream: bytes
     media: str = SSE
     method: str = "POST"
+    headers: tuple[tuple[str, str], ...] = ()
 
     def reply(self, asked: Asked) -> Reply:
         """Return what it answers."""
         body = asked.body.decode()
         if not re.fullmatch(self.path, asked.target) or asked.method != self.method:
-            return Reply([b"{}"], status=404)
+            here = re.fullmatch(self.path, asked.target.partition("?")[0])
+            return Reply([b"{}"], status=405 if here else 404, headers=(("allow", self.method),))
         if self.key and f'"{self.key}"' not in body and self.key not in body.split("="):
             return Reply([b"{}"], status=422)
-        return Reply([self.stream], self.media)
+        return Reply([self.stream], self.media, headers=self.headers)
 
 
 @dataclass
@@ -127,6 +129,7 @@ async def test_a_well_known_api_is_found_without_being_named(name: str, tmp_path
     assert [one.split()[0] for one in commands] == ["cutover", "cutover", "curl"]
 
 
+UI = recorded("ai-sdk-text.sse")
 OWN: Mapping[str, tuple[Stranger, dict[str, Any], dict[str, Any]]] = {
     "id in the path": (
         Stranger("/users/7/chat", "text", recorded("chat-text.sse")),
@@ -134,8 +137,8 @@ OWN: Mapping[str, tuple[Stranger, dict[str, Any], dict[str, Any]]] = {
         {"paths": ["/users/{user}/chat"], "keys": {"user": "path.user"}},
     ),
     "GET with a query": (
-        Stranger(r"/events\?session=s1&q=hi", "", recorded("ai-sdk-text.sse"), method="GET"),
-        {"path": "/events?session=s1&q=hi", "method": "GET"},
+        Stranger(r"/events\?session=s1&q=hi%20%E4%BD%A0", "", UI, SSE, "GET"),
+        {"path": "/events?session=s1&q=hi 你", "method": "GET"},
         {"methods": ["GET"], "keys": {"conversation": "query.session"}},
     ),
     "a form": (
@@ -158,6 +161,11 @@ OWN: Mapping[str, tuple[Stranger, dict[str, Any], dict[str, Any]]] = {
         {"path": "/t/{user=acme}/stream?chat_id=7", "method": "GET"},
         {"keys": {"user": "path.user", "conversation": "query.chat_id"}},
     ),
+    "plain text": (
+        Stranger("/say", "text", recorded("text-plain.txt"), "text/plain"),
+        {"path": "/say", "body": '{"text": "hi"}'},
+        {"dialect": "text", "keys": {}},
+    ),
     "no stream": (
         Stranger("/v1/chat/completions", "stream", b'{"choices": []}', "application/json"),
         {"path": "/v1/chat/completions", "body": '{"stream": false, "user": "u"}'},
@@ -170,7 +178,8 @@ OWN: Mapping[str, tuple[Stranger, dict[str, Any], dict[str, Any]]] = {
 async def test_a_service_of_ones_own_is_asked_as_its_owner_says(name: str, tmp_path: Path) -> None:
     """Ids in path, query, form, header; GET; an answer that is no stream."""
     stranger, asking, due = OWN[name]
-    result, _ = await found(stranger, **asking)
+    result, told = await found(stranger, **asking)
+    assert " 0 events" not in told
     write(result, tmp_path / "cutover.toml", lambda _: None)
     table = load(tmp_path / "cutover.toml").flows["main"].model_dump()
     assert {name: table[name] for name in due} == due
@@ -303,6 +312,19 @@ REFUSED: Mapping[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
+async def test_a_path_that_only_takes_get_says_so() -> None:
+    """It is there: the method is what to give."""
+    with pytest.raises(CutoverError, match="/ask takes GET: --method GET"):
+        await found(Stranger("/ask", "", b"hi", "text/plain", "GET"), path="/ask")
+
+
+async def test_an_id_in_the_answer_s_header_is_offered_as_the_key() -> None:
+    """A client that sends it back can be told by it."""
+    given = (("X-Conversation-Id", "c7"),)
+    _, told = await found(Stranger("/chat", "message", recorded("chat-text.sse"), headers=given))
+    assert "give --header 'x-conversation-id: c1'" in told
+
+
 @pytest.mark.parametrize("name", REFUSED)
 async def test_what_cannot_be_configured_says_what_to_give(name: str) -> None:
     """Nothing is written, and the sentence names what was tried or found."""
@@ -332,8 +354,12 @@ async def test_two_services_that_speak_differently_are_refused() -> None:
     """No router could let one go on with a stream of the other."""
     one = Stranger("/chat", "message", recorded("chat-text.sse"))
     other = Stranger("/chat", "message", recorded("anthropic-text.sse"))
-    with pytest.raises(CutoverError, match=r"OLD speaks chat-completions.*NEW anthropic"):
+    with pytest.raises(CutoverError, match=r"OLD speaks chat-completions.*NEW anthropic.*Another"):
         await found(one, new=other)
+    with pytest.raises(
+        CutoverError, match=r"NEW .* not take the same request: status 404.*Another"
+    ):
+        await found(one, new=Stranger("/v2/chat", "", one.stream))
 
 
 async def test_what_is_commented_out_is_valid(tmp_path: Path) -> None:
