@@ -121,10 +121,9 @@ def pair_row(pair: Pair | WhyNot, first: RunRecord, flow: Flow, compare: Compare
     if (found := compare(pair, flow)).damage:
         return _row(first, "not_compared", why_not="damaged")
     asked = bool(pair.legacy.plays), bool(pair.graph.plays)
-    away = "service_unavailable"  # it asked nothing because it was not there
     codes = (getattr(one.outcome, "code", "") for one in (pair.served, pair.played))
-    traced = isinstance(flow.framer(), ServiceFraming) and away not in codes
-    silent = asked[0] != asked[1] and traced
+    reached = "service_unavailable" not in codes  # else it could not have asked
+    silent = asked[0] != asked[1] and reached and isinstance(flow.framer(), ServiceFraming)
     return _row(
         pair.served,
         "equal" if found.equal else "different",

@@ -14,7 +14,7 @@ from cutover.errors import Completed, CutoverError
 from harness.config import ConfigRefused, Settings, load
 from harness.setup.init import RAMP, WITHOUT, hold_plan
 from harness.setup.survey import Captured, Survey, survey
-from harness.setup.trial import Example, Trial, contradiction, counted, told
+from harness.setup.trial import Example, Trial, contradiction, told
 
 State = Literal["ok", "warn", "fail"]
 PATIENCE: Final = 3
@@ -122,9 +122,9 @@ def _streams(found: Survey) -> Iterator[Line]:
             elif not trial.streams:
                 seen.append(f"{stack} no stream, passed on whole")
             else:
-                events, text, ending = trial.reading(declared.dialect)
+                size, text, ending = trial.reading(declared.dialect)
                 form = found.settings.flows[flow].dialect
-                read = f"{stack}: {counted(events, text)} of {form}, text {text[:SHOWN]!r}"
+                read = f"{stack}: {size} of {form}, text {text[:SHOWN]!r}"
                 if not isinstance(ending, Completed) or not text:
                     where = form if Path(form).suffix else f"flows.{flow}.dialect"
                     todo = f"correct {where}{_needs_gateway(found)}"
@@ -305,11 +305,11 @@ def _uses(found: Survey, flow: str) -> Iterator[Use]:
 
 def _contradiction(found: Survey, flow: str) -> str:
     """Return why one service could not go on in the other one's text, "" where it could."""
-    for name, declared in found.declared:
-        for one, other in permutations(found.settings.stacks if name == flow else (), 2):
-            began, goes_on = (found.trials.get((flow, stack), Trial()) for stack in (one, other))
-            if why := contradiction(began, goes_on, declared.dialect):
-                return f"{other} cannot go on for {one} (docs/services.md): {why}"
+    declared = dict(found.declared).get(flow)
+    for one, other in permutations(found.settings.stacks if declared else (), 2):
+        began, goes_on = (found.trials.get((flow, stack), Trial()) for stack in (one, other))
+        if declared and (why := contradiction(began, goes_on, declared.dialect)):
+            return f"{other} cannot go on for {one} (docs/services.md): {why}"
     return ""
 
 

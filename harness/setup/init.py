@@ -34,7 +34,6 @@ from harness.setup.trial import (
     Shape,
     Trial,
     ask,
-    counted,
     open_client,
     shapes_for,
     told,
@@ -129,20 +128,15 @@ async def look(old: str, new: str, asking: Asking, tell: Tell, choose: Choose) -
         after = await ask(client, new_url, example)
     tell(f"asked {example.method} {example.target} {example.body[:SHOWN]}")
     both = {f"OLD {old}": before, f"NEW {new}": after}
-    for service, trial in both.items():
-        if not trial.accepted:
-            does = "does not take the same request" if trial.status else "does not answer"
-            raise Unusable(where=service, reason=f"{does}: {_saw(trial)}. {ADAPT}")
+    if not after.accepted:
+        does = "does not take the same request" if after.status else "does not answer"
+        raise Unusable(where=f"NEW {new}", reason=f"{does}: {_saw(after)}. {ADAPT}")
     form, drafted = _dialect(before, after)
     for service, trial in both.items():
         tell(f"  {service}: {_saw(trial, form)}")
     keys = _keys(example.received(path), form, asking, conversation, choose)
     tell(f"conversation: {keys.get('conversation', f'none; {WITHOUT}')}")
-    answered = _likely(
-        {f"header.{name}": one for name, one in before.headers.items()}, _CONVERSATIONS
-    )
-    if answered and "conversation" not in keys:
-        name = answered.partition(".")[2]
+    if (name := _likely(before.headers, _CONVERSATIONS)) and "conversation" not in keys:
         tell(f"OLD answers with a header {name}: if clients send it, give --header '{name}: c1'")
     sides = {"legacy": old, "graph": new}
     read = all(trial.read_whole(form) for trial in both.values())
@@ -152,8 +146,7 @@ async def look(old: str, new: str, asking: Asking, tell: Tell, choose: Choose) -
 def refuse_existing(out: Path) -> None:
     """Raise `Unusable` for a file that is there, before anything is asked."""
     if out.exists():
-        why = "is there already; move it away, or name another with --out"
-        raise Unusable(where=out, reason=why)
+        raise Unusable(where=out, reason="is there already: move it, or name another by --out")
 
 
 def write(found: Discovery, out: Path, tell: Tell) -> Sequence[str]:
@@ -215,8 +208,8 @@ async def _first(
         if trial.accepted:
             return path, example, shape.conversation if shape else "", trial
         if not trial.status or trial.status in {401, 403}:
-            why = f"does not answer {asking.method} {target}: {_saw(trial)}"
-            raise Unusable(where=url, reason=why)
+            reason = f"does not answer {asking.method} {target}: {_saw(trial)}"
+            raise Unusable(where=url, reason=reason)
         if trial.status in _NOT_HERE:
             absent.add(path)
         if "GET" in trial.headers.get("allow", "") and asking.method != "GET":
@@ -226,8 +219,7 @@ async def _first(
             refused.append(f"{asking.method} {path}{by}: {_saw(trial)}")
     why = "; ".join(refused[-3:]) or f"there is nothing at {template or 'the paths of known APIs'}"
     usage = 'Give the path and a body that it takes: --path /chat --body \'{"message": "hello"}\''
-    if template and any(f"status {one}" in why for one in (500, 502, 503)):
-        usage = "Look into its log"
+    usage = "Look into its log" if "status 5" in why else usage
     offered = await _offered(client, url)
     raise Unusable(where=url, reason=f"takes none of the requests tried: {why}.{offered} {usage}")
 
@@ -307,10 +299,10 @@ def _saw(trial: Trial, form: Dialect | None = None) -> str:
         kept = ", no stream: it is passed on whole, and compared as one event" if form else ""
         to = f" to {where}" if (where := trial.headers.get("location")) else ""
         return f"status {trial.status}{to} {trial.media}{kept}: {start!r}"
-    events, text, ending = trial.reading(form)
+    size, text, ending = trial.reading(form)
     end = "whole" if isinstance(ending, Completed) else f"not whole ({told(ending)})"
     return (
-        f"{trial.status} {trial.media}, {form.name}, {counted(events, text)}, first after "
+        f"{trial.status} {trial.media}, {form.name}, {size}, first after "
         f"{trial.first:.1f} s, all after {trial.total:.1f} s, {end}: {text[:SHOWN]!r}"
     )
 

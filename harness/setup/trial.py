@@ -16,7 +16,7 @@ import httpx
 import msgspec
 from starlette.routing import compile_path
 
-from cutover.errors import Completed, Failed, Outcome, StackFailed, Unusable
+from cutover.errors import Completed, Failed, Outcome, Unusable
 from cutover.flow import ClientRequest
 from cutover.wire import BlockTooLong, Dialect, Piece, Reader, ServiceFraming
 from router.gateway.runs import TRIAL, headers
@@ -127,25 +127,26 @@ class Trial:
         except msgspec.MsgspecError:
             return None
 
-    def reading(self, dialect: Dialect) -> tuple[int, str, Outcome]:
-        """Return how many events a dialect reads, their text, and how the stream ends."""
+    def reading(self, dialect: Dialect) -> tuple[str, str, Outcome]:
+        """Return how much a dialect reads, in words, the text, and how the stream ends."""
         reader = Reader(dialect)
         try:
             reader.feed(self.raw)
             reader.close(torn=not self.whole)
         except BlockTooLong:
             pass
-        return reader.events, "".join(reader.texts.values()), reader.ending
+        text = "".join(reader.texts.values())
+        plain = text and not reader.events
+        return (
+            f"{len(text)} characters" if plain else f"{reader.events} events",
+            text,
+            reader.ending,
+        )
 
     def read_whole(self, dialect: Dialect) -> bool:
         """Whether a dialect finds a text and an end; there is nothing to find in one document."""
         _, text, ending = self.reading(dialect)
         return not self.streams or (bool(text) and isinstance(ending, Completed))
-
-
-def counted(events: int, text: str) -> str:
-    """Return how much was read, in words: plain text has no events."""
-    return f"{events} events" if events or not text else f"{len(text)} characters"
 
 
 def contradiction(first: Trial, second: Trial, dialect: Dialect) -> str:
@@ -164,8 +165,6 @@ def contradiction(first: Trial, second: Trial, dialect: Dialect) -> str:
             if not due.behind:
                 break
             due.feed(frame)
-    except StackFailed:
-        pass
     except PrefixMismatch as error:
         return "" if error.place in sent.texts and not error.before else str(error)
     return ""
@@ -173,11 +172,9 @@ def contradiction(first: Trial, second: Trial, dialect: Dialect) -> str:
 
 def told(ending: Outcome) -> str:
     """Return how a stream ends, in words."""
-    match ending:
-        case Failed():
-            return f"{ending.code}: {ending.detail}" if ending.detail else ending.code
-        case _:
-            return str(ending)
+    if isinstance(ending, Failed):
+        return f"{ending.code}: {ending.detail}" if ending.detail else ending.code
+    return str(ending)
 
 
 def open_client() -> httpx.AsyncClient:

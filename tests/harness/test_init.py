@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,6 +49,8 @@ class Stranger:
         if not re.fullmatch(self.path, asked.target) or asked.method != self.method:
             here = re.fullmatch(self.path, asked.target.partition("?")[0])
             return Reply([b"{}"], status=405 if here else 404, headers=(("allow", self.method),))
+        if '"fails"' in body:
+            return Reply([b"{}"], status=500)
         if self.key and f'"{self.key}"' not in body and self.key not in body.split("="):
             return Reply([b"{}"], status=422)
         return Reply([self.stream], self.media, headers=self.headers)
@@ -180,7 +183,8 @@ async def test_a_service_of_ones_own_is_asked_as_its_owner_says(name: str, tmp_p
     stranger, asking, due = OWN[name]
     result, told = await found(stranger, **asking)
     assert " 0 events" not in told
-    write(result, tmp_path / "cutover.toml", lambda _: None)
+    *_, curl = write(result, tmp_path / "cutover.toml", lambda _: None)
+    assert shlex.split(curl)[2].endswith(result.example.target.replace(" ", "%20"))
     table = load(tmp_path / "cutover.toml").flows["main"].model_dump()
     assert {name: table[name] for name in due} == due
 
@@ -308,6 +312,7 @@ REFUSED: Mapping[str, tuple[dict[str, Any], str]] = {
         {"path": "/say", "body": '{"mine": 1}', "conversation": "body.min"},
         "it has body.mine",
     ),
+    "its own fault": ({"path": "/say", "body": '{"fails": 1}'}, "Look into its log"),
     "no body that is known": ({"path": "/say"}, "(plain messages): status 422"),
 }  # fmt: skip
 
