@@ -56,8 +56,7 @@ async def paced(session: aiohttp.ClientSession, port: int, rate: float) -> list[
     began = loop.time()
     for number in range(int(SECONDS * rate)):
         await asyncio.sleep(max(0.0, began + number / rate - loop.time()))
-        name = f"p{port}-{time.perf_counter_ns()}"
-        asked.append(asyncio.create_task(chat(session, port, name)))
+        asked.append(asyncio.create_task(chat(session, port, f"p{port}-{time.perf_counter_ns()}")))
     return await asyncio.gather(*asked)
 
 
@@ -68,8 +67,7 @@ async def figures() -> AsyncIterator[str]:
         await opened.enter_async_context(provider(5))
         for name, port in PORTS.items():
             percent = 100.0 if name == "mirrored" else 0.0
-            router = configured(ROUTER, _SETTINGS, port, percent=percent)
-            await opened.enter_async_context(router)
+            await opened.enter_async_context(configured(ROUTER, _SETTINGS, port, percent=percent))
         session = await opened.enter_async_context(aiohttp.ClientSession())
         most = await capacity(session, PORTS["alone"])
         for number in range(ROUNDS + 1):

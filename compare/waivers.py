@@ -42,10 +42,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_waivers(path: Path) -> Mapping[str, Waiver]:
-    """Return the waivers of a file by cause; none where there is no file.
-
-    Raises `Unusable`.
-    """
+    """Return the waivers of a file by cause; none where there is no file; raises `Unusable`."""
     if not path.exists():
         return {}
     try:

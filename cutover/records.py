@@ -178,8 +178,7 @@ def encode(record: msgspec.Struct) -> bytes:
     try:
         return msgspec.json.encode(record)
     except UnicodeEncodeError:
-        built = msgspec.to_builtins(record)
-        text = json.dumps(built, ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(msgspec.to_builtins(record), ensure_ascii=False, separators=(",", ":"))
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 

@@ -91,8 +91,7 @@ def tool(
 
         hidden = _hidden(function)
         arguments = arguments_of(function, hidden)
-        spec = ToolSpec(name, description, schema(arguments))
-        return Tool(spec, arguments, perform, hidden)
+        return Tool(ToolSpec(name, description, schema(arguments)), arguments, perform, hidden)
 
     return decorate
 

@@ -238,16 +238,14 @@ _taped = wrap_graph(GRAPH)
 
 def stack(request: Request[wire.ChatRequest, wire.ChatOptions]) -> AsyncIterator[wire.ChatEvent]:
     """Run the graph for a request, and return the flow's events of what it streams."""
-    reply = _Reply(request.options)
-    return streamed(_taped, request, partial(_events, reply))
+    return streamed(_taped, request, partial(_events, _Reply(request.options)))
 
 
 def _events(reply: _Reply, part: Any) -> list[wire.ChatEvent]:
     """Return the events of a piece of the model's text, or of what a node writes."""
     match part:
         case AIMessageChunk():
-            reason = part.additional_kwargs.get(REASONING_TEXT, "")
-            return reply.add(str(part.content), reason)
+            return reply.add(str(part.content), part.additional_kwargs.get(REASONING_TEXT, ""))
         case {"tool": tool, "status": status}:
             return reply.tool(tool, status)
         case {"notice": notice}:

@@ -72,8 +72,7 @@ def moment(text: str) -> int:
     except ValueError as error:
         message = f"{text!r} is no time: 2h, 3d, 2026-11-28 or 2026-11-28T10:30"
         raise typer.BadParameter(message) from error
-    aware = read if read.tzinfo else read.replace(tzinfo=UTC)
-    return round(aware.timestamp() * 1e6)
+    return round((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp() * 1e6)
 
 
 _Here = Annotated[

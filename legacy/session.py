@@ -57,8 +57,7 @@ async def session(request: Asked) -> AsyncIterator[wire.SessionEvent]:
                 messages.append(result.message())
     reply = await _store(session_id, "assistant", said, body.user_id)
     final = wire.FinalMessage(id=reply.id, content=said)
-    counted = wire.Usage(**usage)
-    yield wire.SessionDone(wire.SessionAnswer(final, counted))
+    yield wire.SessionDone(wire.SessionAnswer(final, wire.Usage(**usage)))
     with timed("extract_memory"):
         await _learn(entry, options, body.user_id, session_id)
 

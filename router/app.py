@@ -131,8 +131,7 @@ def create_app(
         for path, methods in flow.spec.routes.items():
             app.router.routes.append(Route(path, endpoint, methods=list(methods)))
         for operation in flow.spec.operations:
-            perform = flow.operations[operation.perform]
-            app.router.routes.append(_operation(operation, perform))
+            app.router.routes.append(_operation(operation, flow.operations[operation.perform]))
 
     async def post_feedback(_: Mapping[str, str], body: FeedbackRequest) -> None:
         await feedback(body.exchange_id, body.score, body.comment)

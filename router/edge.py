@@ -235,8 +235,7 @@ class ResponseBody:
                 silent = self._sent + SILENCE_SECONDS <= due
                 if silent and self._head()[1]:
                     await self.send(comment("keep-alive"))
-                due = self._loop.time() if silent else self._sent
-                due += SILENCE_SECONDS
+                due = (self._loop.time() if silent else self._sent) + SILENCE_SECONDS
         except OSError:
             return  # the client has gone: who sends the next piece finds out
 

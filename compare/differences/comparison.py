@@ -161,8 +161,7 @@ class _Comparing:
         """Add a difference of two values with what else was `found`; `note` replaces the shape."""
         if not note and MISSING in both and kind not in {"text", "reasoning"}:
             note = shape(both[1] if both[0] is MISSING else both[0])
-        difference = Difference(kind, name, path, *shown(*both), at, note)
-        self.found.append(Finding(difference, **found))
+        self.found.append(Finding(Difference(kind, name, path, *shown(*both), at, note), **found))
 
     # How they ended.
 
@@ -291,8 +290,7 @@ class _Comparing:
             return
         if (self.legacy if held[0] > held[1] else self.graph).paced:
             both = round(held[0] / 1e6, 3), round(held[1] / 1e6, 3)
-            began = min(one[0][1] for one in stamps)
-            self.add("held_back", channel, both, began + min(held))
+            self.add("held_back", channel, both, min(one[0][1] for one in stamps) + min(held))
         elif AT_ONCE not in self.left_out:
             self.left_out.append(AT_ONCE)
 

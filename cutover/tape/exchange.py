@@ -317,9 +317,7 @@ def tape_record(exchange: Exchange) -> TapeRecord:
     if exchange.overflowed:
         raise TapeOverflowed
     entries = [entry_record(entry) for entry in exchange.entries]
-    for entry in exchange.dropped:
-        open_again = Entry(entry.call, entry.at)
-        entries.append(entry_record(open_again))
+    entries += (entry_record(Entry(entry.call, entry.at)) for entry in exchange.dropped)
     return TapeRecord(tuple(entries), tuple(exchange.incomplete), exchange.question)
 
 

@@ -83,8 +83,7 @@ class ServiceFraming:
             case WholeBody():
                 self._whole = _outcome(self.head.status, event.raw)
                 failed = self._whole if isinstance(self._whole, Failed) else None
-                rest = _canonical(event.raw)
-                return [Frame(event.raw, "body", (), rest, "terminal", failed)]
+                return [Frame(event.raw, "body", (), _canonical(event.raw), "terminal", failed)]
             case _:
                 message = f"a service's event is no {type(event).__name__}"
                 raise CutoverError(message)

@@ -25,8 +25,7 @@ def recognise(stream: bytes, media_type: str = "") -> list[Dialect]:
     A dialect fits where more than half of the events are what it declares; plain text fits where
     nothing else does, or where the media type says so.
     """
-    kind = media_type.partition(";")[0].strip().lower()
-    framing = _FRAMINGS.get(kind, "")
+    framing = _FRAMINGS.get(media_type.partition(";")[0].strip().lower(), "")
     fits: list[tuple[float, bool, int, Dialect]] = []
     for dialect in built_in().values():
         if dialect.framing == "text" or framing not in {"", dialect.framing}:

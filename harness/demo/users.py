@@ -58,8 +58,7 @@ async def _post(
     client: httpx.AsyncClient, flow: str, path: str, body: Any, values: Mapping[str, str]
 ) -> Heard:
     answer = await client.post(path, json=_filled(body, values))
-    served = answer.headers.get("x-cutover-served", "")
-    return Heard(flow, answer.status_code, served, answer.text)
+    return Heard(flow, answer.status_code, answer.headers.get("x-cutover-served", ""), answer.text)
 
 
 def _filled(body: Any, values: Mapping[str, str]) -> Any:

@@ -118,8 +118,7 @@ async def _status(client: httpx.AsyncClient, settings: Settings) -> Mapping[str,
     token = settings.server.flag_token
     headers = [("authorization", f"Bearer {token}")] if token else []
     asked = Example("GET", "/cutover/status", headers)
-    trial = await ask(client, settings.server_url, asked)
-    return trial.decoded(dict[str, Any])
+    return (await ask(client, settings.server_url, asked)).decoded(dict[str, Any])
 
 
 async def _fault(trying: Any) -> str:

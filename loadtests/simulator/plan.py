@@ -69,8 +69,7 @@ def _struck(parts: Parts, fault: Fault | None, api: Api) -> Parts:
         case Cut(after) | Silence(after):
             return parts[: _place(parts, after)]
         case ErrorEvent(after, code, message):
-            event = StreamPart(error_event(api, code, message))
-            return (*parts[: _place(parts, after)], event)
+            return (*parts[: _place(parts, after)], StreamPart(error_event(api, code, message)))
         case Garbage(at):
             place = _place(parts, at)
             return (*parts[:place], StreamPart(_GARBAGE), *parts[place:])

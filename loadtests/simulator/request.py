@@ -54,8 +54,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
     @property
     def last_user(self) -> Message:
         """The last message of the user; an empty one when there is none."""
-        users = (one for one in reversed(self.messages) if one.role == "user")
-        return next(users, Message("user"))
+        return next((one for one in reversed(self.messages) if one.role == "user"), Message("user"))
 
     @property
     def question(self) -> str:

@@ -56,11 +56,7 @@ class Redactor:
     """
 
     def __init__(
-        self,
-        key: bytes,
-        *,
-        paths: Iterable[str] = (),
-        patterns: Mapping[str, str] | None = None,
+        self, key: bytes, *, paths: Iterable[str] = (), patterns: Mapping[str, str] | None = None
     ) -> None:
         self._key = key
         self.kinds = Kinds(patterns)

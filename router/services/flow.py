@@ -47,8 +47,7 @@ class ServiceRequest(msgspec.Struct, frozen=True, omit_defaults=True, dict=True)
         """The body's JSON, or the fields of a form; None where it is neither."""
         try:
             if self.media.startswith("application/x-www-form-urlencoded"):
-                text = self.data.decode("utf-8", "replace")
-                fields = parse_qs(text, max_num_fields=MOST_FIELDS)
+                fields = parse_qs(self.data.decode("utf-8", "replace"), max_num_fields=MOST_FIELDS)
                 return {name: values[-1] for name, values in fields.items()}
             return decode(self.data)
         except (ValueError, NotJson):
