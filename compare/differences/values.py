@@ -122,8 +122,7 @@ def shape(value: Any, depth: int = 0) -> str:
             fields = (f"{key}:{shape(one, depth + 1)}" for key, one in sorted(value.items()))
             return "{" + ",".join(fields) + "}"
         case list():
-            kinds = dict.fromkeys(shape(one, depth + 1) for one in value[:100])
-            return "[" + "|".join(kinds) + "]"
+            return "[" + "|".join(dict.fromkeys(shape(one, depth + 1) for one in value[:100])) + "]"
         case None:
             return "null"
         case _:

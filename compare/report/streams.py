@@ -129,8 +129,7 @@ def _rows(legacy: Sequence[_Block], graph: Sequence[_Block]) -> Iterator[SideByS
         if tag == "equal":
             for one, other in zip(ours, theirs, strict=True):
                 text: Sequence[Segment] = [("same", _glimpse(one.text))]
-                late = abs(one.at - other.at) > HELD_US
-                yield SideBySide(one.cell(text), other.cell(text), late)
+                yield SideBySide(one.cell(text), other.cell(text), abs(one.at - other.at) > HELD_US)
             continue
         names = [one.name for one in ours], [one.name for one in theirs]
         for kind, k, k_end, m, m_end in SequenceMatcher(None, *names).get_opcodes():

@@ -80,8 +80,7 @@ def percentile(sample: Sample, share: float = PERCENTILE) -> Interval:
     """
     values, count = np.sort(sample.data), len(sample.data)
     estimate = float(values[max(math.ceil(share * count) - 1, 0)]) if count else math.nan
-    below = Sample((sample.data <= estimate).astype(np.float64), sample.units)
-    size, z = independent(below)
+    size, z = independent(Sample((sample.data <= estimate).astype(np.float64), sample.units))
     if math.isinf(z):
         return Interval(estimate, -math.inf, math.inf)
     whole, tail = max(math.floor(size + 1e-6), 1), float(stats.norm.sf(z))

@@ -60,8 +60,7 @@ def _call_id(request: ModelRequest, answer: Answer, k: int) -> str:
 
 
 def _counts(request: ModelRequest, answer: Answer) -> tuple[int, int]:
-    asked = sum(len(split_text(one.text)) + 4 for one in request.messages)
-    return asked, answer.tokens
+    return sum(len(split_text(one.text)) + 4 for one in request.messages), answer.tokens
 
 
 def _pieces(block: Json, answer: Answer, last: int) -> tuple[str, ...]:

@@ -123,8 +123,7 @@ def performance(nodes: Mapping[str, float]) -> str:
 
 def token_action(used: int, limit: int) -> TokenAction:
     """Return what follows from a number of tokens, by the last share of the limit it reaches."""
-    reached = [action for action, percent in SHARES.items() if 100 * used >= percent * limit]
-    return reached[-1]
+    return [action for action, percent in SHARES.items() if 100 * used >= percent * limit][-1]
 
 
 def turns_to_drop(counts: Sequence[int], limit: int) -> int:
