@@ -47,8 +47,7 @@ def batches(heads: Iterable[tuple[str, Sequence[LineHead]]], since: int, until: 
                 began[head.exchange] = head.at
             files.setdefault(head.exchange, {})[name] = None
     chosen = [one for one in files if since <= began[one] < until]
-    starts = range(0, len(chosen), BATCH_EXCHANGES)
-    parts = (chosen[at : at + BATCH_EXCHANGES] for at in starts)
+    parts = (chosen[at : at + BATCH_EXCHANGES] for at in range(0, len(chosen), BATCH_EXCHANGES))
     return [Batch(frozenset(one), tuple({f: None for e in one for f in files[e]})) for one in parts]
 
 

@@ -65,8 +65,7 @@ def read(method: str, path_and_query: str, content_type: str, body: bytes) -> No
         value = content if name or not query else {"body": content, "query": query}
         canonical = encode(_plain(value, ""))
     except (NotJson, RecursionError):
-        value = _digest(content_type, body) | ({"query": query} if query else {})
-        canonical = encode(value)
+        canonical = encode(_digest(content_type, body) | ({"query": query} if query else {}))
     label = name or f"http {method.upper()} {path}"
     hashed = label.encode("utf-8", "backslashreplace") + b"\0" + fold(canonical)
     key = blake2b(hashed, digest_size=_KEY_BYTES).digest()

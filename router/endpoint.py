@@ -209,8 +209,7 @@ class FlowEndpoint:
         self, served: Served, settings: FlowSettings, receive: Receive, send: Send
     ) -> None:
         """Send the stream; the client's leaving cancels what runs for it."""
-        candidates = self._candidates(served.assigned, settings)
-        frames = serve(served, candidates, self.pauses.pause)
+        frames = serve(served, self._candidates(served.assigned, settings), self.pauses.pause)
         self.streams.served.add(served)
         self.streams.opening.add(served)
         try:

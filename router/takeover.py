@@ -82,8 +82,7 @@ class Due:
         """
         if self._alone:
             return frame if frame.rest or frame.texts or self.framer.verbatim else None
-        within = self._position < len(self.sent.marks)
-        mark = self.sent.marks[self._position] if within else None
+        mark = self.sent.marks[self._position] if self._position < len(self.sent.marks) else None
         due = self.sent.texts.lengths if mark is None else mark.lengths
         known = {
             channel: self._check_text(channel, text, due.get(channel, 0), mark)

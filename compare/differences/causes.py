@@ -40,8 +40,7 @@ def _because(one: Finding, place: int, found: Sequence[Finding]) -> Because:
     what = one.difference
     if what.kind == "outcome":
         # A call that the tape does not hold ends a run that plays.
-        missed = any(map(_unheard, found)) and "tape_miss" in what.shape
-        return "missing_call" if missed else ""
+        return "missing_call" if (any(map(_unheard, found)) and "tape_miss" in what.shape) else ""
     if (
         one.tail
         and not _unheard(one)

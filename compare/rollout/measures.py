@@ -90,8 +90,7 @@ def _measure(
 ) -> Measure:
     known = ~np.isnan(values)
     arms = [Sample(values[mask & known], units[mask & known]) for mask in (~graph, graph)]
-    interval = statistics.rate if kind == "rate" else statistics.percentile
-    legacy, new = map(interval, arms)
+    legacy, new = map(statistics.rate if kind == "rate" else statistics.percentile, arms)
     more = statistics.difference(legacy, new)
     margin = max(LEAST_MARGIN[kind], RELATIVE_MARGIN * legacy.estimate)  # not NaN
     below: State = "worse" if more.low > margin else "open"

@@ -236,8 +236,7 @@ class _RemoteExchange(Exchange):
         if number is None:  # it is off the tape
             return
         items, why = pack((item for _, item in entry.items), raw=_raw(entry.call)), ""
-        incomplete = "" if items or fault else self.incomplete.get(name, "")
-        report = CallReport(items, fault, incomplete)
+        report = CallReport(items, fault, "" if items or fault else self.incomplete.get(name, ""))
         for _ in range(_TRIES):
             try:
                 response = await self._post(f"/effects/{number}", report)

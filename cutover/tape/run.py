@@ -374,8 +374,7 @@ class Run:
     def leave(self, entry: Entry) -> None:
         """Be no reader of an entry any longer, of an open read in a moment."""
         if entry.end == "open" and not entry.call.writes:
-            turns = ABANDONED_TURNS
-            self.exchange.loop.call_later(ABANDONED_SECONDS, self.release, entry, turns)
+            self.exchange.loop.call_later(ABANDONED_SECONDS, self.release, entry, ABANDONED_TURNS)
         else:
             self.release(entry)
 

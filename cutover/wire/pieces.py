@@ -84,8 +84,7 @@ class Calls:
         if id_ is not None and id_ in self._ids:
             number = self._ids.index(id_) + 1
         else:
-            newest = len(self._ids)
-            number = newest if index is None else self._by_index.get(index, 0)
+            number = len(self._ids) if index is None else self._by_index.get(index, 0)
             if not number or self._begins_another(number, id_, name, indexed=index is not None):
                 self._ids.append(None)
                 number = len(self._ids)

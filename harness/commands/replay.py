@@ -216,8 +216,7 @@ async def replay_lines(
         guard = Run(nothing, job.stack, "replay", "play")
         try:
             targets = {name: _target(job, name, services) for name in settings.flows}
-            redactor = root.redactor(settings)
-            given = redactor, job.part, done, job.fork
+            given = root.redactor(settings), job.part, done, job.fork
             work = Replay(job.stack, targets, compare, out, *given)
             await work.run(lines)
         finally:

@@ -46,8 +46,7 @@ async def _serve(live: LiveSettings, *, simulate: bool, crash: int) -> None:
     async with AsyncExitStack() as opened:
         enter = opened.enter_async_context
         if simulate:
-            model = await enter(Simulator(chunk_ms=20))
-            os.environ["OPENAI_BASE_URL"] = model.base_url
+            os.environ["OPENAI_BASE_URL"] = (await enter(Simulator(chunk_ms=20))).base_url
             os.environ.setdefault("OPENAI_API_KEY", "none")
         captures = await enter(root.capturing(settings))
         world = await enter(root.opened(settings))

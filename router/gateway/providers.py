@@ -100,8 +100,7 @@ def _origin(url: str) -> tuple[str, str | None, int | None] | None:
 def credential(name: str, value: str) -> str:
     """Return the secret in a header that holds credentials."""
     scheme, _, token = value.partition(" ")
-    bearer = name == "authorization" and scheme.lower() == "bearer"
-    return token.strip() if bearer else value
+    return token.strip() if (name == "authorization" and scheme.lower() == "bearer") else value
 
 
 def equal(given: str, secret: str) -> bool:
