@@ -21,6 +21,8 @@ from rules.flows import FLOWS
 log = logging.getLogger("cutover.configuration")
 
 POLL_SECONDS = 1.0
+READ_SECONDS = 5.0
+"""After which a file that is still being read, from a file system that hangs, is said to be."""
 _CODE = ("cutover", "rules", "effects", "legacy", "graph_impl")
 """Packages, found without importing them."""
 _COUNTS = ("flows", "models", "tools", "workers", "embeddings", "timezone")
@@ -130,7 +132,14 @@ class LiveSettings:
         seen: bytes | str | None = None
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            content = await _content(self.path)
+            reading = asyncio.create_task(_content(self.path))
+            try:
+                while not (await asyncio.wait({reading}, timeout=READ_SECONDS))[0]:
+                    self.refuse("file", f"{self.path}: not read within {READ_SECONDS:g} s")
+                    self._taken = ""
+            finally:
+                reading.cancel()
+            content = reading.result()
             if content == seen and content != self._taken:
                 self._take(content, self.path)
             seen = content

@@ -15,7 +15,7 @@ ALL: Final = 100.0
 
 @dataclass(frozen=True, slots=True)
 class RampPlan:
-    """Shares in percent, and how many hours each is in force at least, and at most."""
+    """Shares in percent to a thousandth, and hours that each is in force at least and at most."""
 
     steps: Sequence[float]
     least_hours: float
@@ -26,13 +26,8 @@ class RampPlan:
         wrong = {
             "steps are shares in percent that rise, as 1,5,25,50,100": not self.steps
             or list(self.steps) != sorted(set(self.steps))
-            or not all(0 < one <= ALL for one in self.steps),
-            "a share is drawn to a thousandth of a percent": any(
-                one != round(one, 3) for one in self.steps if 0 < one <= ALL
-            ),
-            "a step's least hours are no more than its most": not (
-                0 <= self.least_hours <= self.most_hours
-            ),
+            or not all(0 < one <= ALL and one == round(one, 3) for one in self.steps),
+            "least hours are no more than most": not 0 <= self.least_hours <= self.most_hours,
         }
         return [problem for problem, found in wrong.items() if found]
 

@@ -5,28 +5,16 @@ from __future__ import annotations
 import re
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import phonenumbers
 import regex
 from stdnum import iban, luhn
-from stdnum.br import cpf
-from stdnum.cl import rut
-from stdnum.de import idnr
-from stdnum.dk import cpr
-from stdnum.es import dni, nie
-from stdnum.fi import hetu
-from stdnum.fr import nir
-from stdnum.in_ import aadhaar, pan
-from stdnum.it import codicefiscale
-from stdnum.kr import rrn
-from stdnum.mx import curp
-from stdnum.se import personnummer
-from stdnum.us import ssn
 
 from cutover.errors import CutoverError
 
@@ -83,10 +71,7 @@ _LEAST_DIGITS, _MOST_DIGITS, _MOST_GROUPS = 7, 13, 6
 _CARD_DIGITS, _CHINESE_DIGITS = 13, 18
 _UNCHECKED = re.compile(r"[A-Z]{2} ?(?:\d\d ?){3}[A-D]|[A-Z]{1,2}\d{6}\([0-9A]\)")
 """Numbers that are known by their shapes: the United Kingdom's, Hong Kong's."""
-_PERSONS: Sequence[Any] = (
-    *(ssn, cpf, dni, nie, nir, aadhaar, pan, codicefiscale),
-    *(idnr, rut, cpr, hetu, curp, rrn, personnummer),
-)
+_PERSONS = [import_module(f"stdnum.{one}") for one in _LISTS["persons"]["modules"]]
 
 
 def _is_card(value: str) -> bool:

@@ -91,6 +91,25 @@ async def test_a_file_that_is_away_changes_nothing(live: LiveSettings) -> None:
     assert await write(live, ON.format(percent=40.0)) == 40.0
 
 
+async def test_a_file_system_that_hangs_stops_nothing(
+    live: LiveSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said meanwhile, once; when it answers, the file counts again."""
+    answers = asyncio.Event()
+
+    async def late(path: Path) -> bytes | str:
+        await answers.wait()
+        return read(path)
+
+    monkeypatch.setattr("harness.live._content", late)
+    await asyncio.sleep(20.0)
+    assert live.flows["chat"].shares.percent == 10.0
+    assert "not read within 5 s" in live.refused
+    answers.set()
+    assert await write(live, ON.format(percent=40.0)) == 40.0
+    assert not live.refused
+
+
 async def test_what_needs_a_restart_is_said(
     live: LiveSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
