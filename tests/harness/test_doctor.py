@@ -1,6 +1,7 @@
 """`cutover doctor`: what it says of a set-up, and what works in it."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,13 +10,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from cutover.wire import find_dialect, read_dialect
 from harness.cli import cli
 from harness.config import parse
 from harness.setup.doctor import CHECKS, judge, page
 from harness.setup.survey import Captured, Survey, survey
-from harness.setup.trial import Trial
+from harness.setup.trial import Trial, contradiction
 from router.gateway.runs import TRIAL
 from tests.support.origin import Origin, Reply
+from tests.support.processes import ROOT
 
 STREAM = (
     b'data: {"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":null}]}\n\n'
@@ -180,7 +183,7 @@ BUILT_IN: Mapping[str, Any] = {
 TEXT = (
     b'data: {"type":"text-start","id":"0"}\n\ndata: {"type":"text-delta","id":"0","delta":"hi"}\n\n'
 )
-SOURCE = b'data: {"type":"source-url","url":"u"}\n\n'
+SOURCE = b'data: {"type":"start","messageId":"m"}\n\ndata: {"type":"source-url","url":"u"}\n\n'
 UI, UI_MORE = (Trial(200, "text/event-stream", raw, whole=True) for raw in (TEXT, SOURCE + TEXT))
 USES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any], str, str]] = {
     "no gateway": ({"gateway": None}, {}, "yes partly partly no", "no [gateway]"),
@@ -208,6 +211,17 @@ def test_what_works_is_said_with_why_not(name: str) -> None:
     assert " ".join(one.works for one in result.uses) == works
     assert all(one.why for one in result.uses if one.works != "yes")
     assert why in page(result)
+
+
+def test_events_that_the_page_says_not_to_await_keep_no_service_from_going_on() -> None:
+    """Its rules, before those of the AI SDK's dialect; without them, either way is barred."""
+    page = (ROOT / "docs" / "services.md").read_text("utf-8")
+    (rules,) = re.findall(r"```toml\n(\[\[events]] +# in a copy.*?)```", page, re.DOTALL)
+    text = (ROOT / "cutover" / "wire" / "dialects" / "ai-sdk.toml").read_text("utf-8")
+    own = read_dialect(text.replace("[[events]]", f"{rules}[[events]]", 1), "own.toml")
+    for one, other in ((UI, UI_MORE), (UI_MORE, UI)):
+        assert contradiction(one, other, find_dialect("ai-sdk"))
+        assert not contradiction(one, other, own)
 
 
 @pytest.mark.sockets
