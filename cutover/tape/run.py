@@ -332,7 +332,11 @@ class Run:
                     yield item
                     if self.exchange.overflowed and entry.readers == [self] and not self.refusing:
                         entry.spent = True
-                        if not (isinstance(item, bytes) and _counts_tokens(item)):
+                        if not (
+                            isinstance(item, bytes)
+                            and len(item) < COUNTS_BYTES
+                            and b'"usage"' in item  # the log counts tokens
+                        ):
                             entry.items[position - 1] = (self.now, b"")
                     if position % TURN_EVERY == 0:
                         await (self.turn() if self.turn else asyncio.sleep(0))
@@ -425,11 +429,6 @@ async def across(
             yield item
     finally:
         await there(items.aclose())
-
-
-def _counts_tokens(item: bytes) -> bool:
-    """Whether an item that is dropped is kept for the log, which counts tokens."""
-    return len(item) < COUNTS_BYTES and b'"usage"' in item
 
 
 def current_run() -> Run | None:

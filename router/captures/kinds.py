@@ -69,8 +69,7 @@ _SEPARATORS = r" .()/\-‐-―"
 _LAST_GROUP = re.compile(rf"(?:\A|[{_SEPARATORS}]+)[^{_SEPARATORS}]*\Z")
 _LEAST_DIGITS, _MOST_DIGITS, _MOST_GROUPS = 7, 13, 6
 _CARD_DIGITS, _CHINESE_DIGITS = 13, 18
-_UNCHECKED = re.compile(r"[A-Z]{2} ?(?:\d\d ?){3}[A-D]|[A-Z]{1,2}\d{6}\([0-9A]\)")
-"""Numbers that are known by their shapes: the United Kingdom's, Hong Kong's."""
+_UNCHECKED = re.compile(r"[A-Z]{2} ?(?:\d\d ?){3}[A-D]|[A-Z]{1,2}\d{6}\([0-9A]\)")  # GB, HK
 _PERSONS = [import_module(f"stdnum.{one}") for one in _LISTS["persons"]["modules"]]
 
 

@@ -241,7 +241,6 @@ FILES = {
     "no such key": FILE + 'sticky = "nothing"\n',
     "a stack too many": FILE + '[stacks.other]\nurl = "http://127.0.0.1:1"\n',
     "no address": SERVICES + "[stacks.graph]\n",
-    "two flows": FILE + "[flows.ops]\n",
     "": FILE,
 }
 

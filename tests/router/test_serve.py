@@ -11,7 +11,6 @@ import pytest
 from cutover import Event, Exchange, Request, Stack, effect
 from cutover.errors import Completed, Failed, Left, Pause
 from cutover.flow import Frame
-from cutover.tape import current_run
 from router.driver import Candidate
 from router.exchange import Served, finish
 from router.serve import serve
@@ -26,21 +25,6 @@ pytestmark = pytest.mark.virtual
 
 SUM = {"message_id": "m", "content": "What is 12 * 7?"}
 STACKS = ("legacy", "graph")
-
-
-def growing(size: int) -> Callable[[Stack], Stack]:
-    """Return what lets the tape grow before a stack begins."""
-
-    def change(stack: Stack) -> Stack:
-        async def changed(request: Request[Any, Any]) -> AsyncIterator[Event]:
-            current_run().exchange.grow(size)  # type: ignore[union-attr]
-            async with aclosing(stack(request)) as events:  # type: ignore[type-var]
-                async for event in events:
-                    yield event
-
-        return changed
-
-    return change
 
 
 class _Panic(BaseException):
@@ -216,14 +200,14 @@ async def test_a_stream_without_end_is_stopped_wherever_it_is_read(
 
 
 async def test_what_was_sent_is_counted_beyond_the_limit_of_the_tape(
-    stage: Stage, caplog: pytest.LogCaptureFixture
+    stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Frames and bytes where they are sent, tokens as the model's answers have them."""
     caplog.set_level("INFO", "cutover.exchange")
     lines = []
-    for more in (0, 1 << 40):
-        grown = stage.candidate("chat", "legacy", growing(more))
-        told = await stage.tell("chat", stage.request("chat", SUM), [grown])
+    for limit in (1 << 20, 0):
+        monkeypatch.setitem(Exchange.__init__.__kwdefaults__ or {}, "tape_bytes", limit)
+        told = await stage.tell("chat", stage.request("chat", SUM), ["legacy"])
         assert told.outcome == Completed()
         lines.append(dict(one.split("=", 1) for one in caplog.messages[-1].split() if "=" in one))
     within, beyond = lines
