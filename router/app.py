@@ -112,8 +112,7 @@ def create_app(
         await asyncio.wait(running, timeout=SHADOWS_END_SECONDS)
 
     # A redirect to the path without its slash would name whatever host the client named.
-    paths: dict[str, Any] = {"docs_url": None, "openapi_url": None, "redirect_slashes": False}
-    app = FastAPI(**paths, lifespan=lifespan)
+    app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=lifespan)
     for flow in flows:
         endpoint = FlowEndpoint(
             flow.spec,
