@@ -86,6 +86,7 @@ def run(project: Path, *options: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.nightly
 def test_a_sample_passes_until_the_graph_changes(project: Path) -> None:
     """It is the same each time, and redacted; a louder prompt fails it with the difference."""
     assert {sample(project, "captures", name)[0] for name in ("kept", "more")} == {0}
@@ -109,6 +110,7 @@ def test_a_sample_passes_until_the_graph_changes(project: Path) -> None:
     assert "{+Shout.+}" in said
 
 
+@pytest.mark.nightly
 def test_what_cannot_be_replayed_is_skipped_and_damage_fails(project: Path) -> None:
     """Each with its reason; where there is no exchange, that is an error."""
     served = next(one for one in lines(project / "captures") if one.role == "serving")
