@@ -5,8 +5,6 @@ LiteLLM's proxy takes part where `LITELLM` names its program.
 `python -m benchmarks.gateway PROVIDER` serves it, and begins a run for each call.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

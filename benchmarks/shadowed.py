@@ -1,7 +1,5 @@
 """What mirroring costs the clients: two routers in turns, one of which mirrors every request."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -5,8 +5,6 @@ when a request was due: a server that stands still delays every request of that 
 Within a conversation, the next turn is due some time to think after the answer has ended.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

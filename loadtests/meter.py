@@ -3,8 +3,6 @@
 Locust's own clients read blocks and stop their clock at the headers; this reads what has arrived.
 """
 
-from __future__ import annotations
-
 import socket
 import ssl
 import time

@@ -1,7 +1,5 @@
 """What is sent under load, and in which order: flows, messages under fresh ids, pairs of runs."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

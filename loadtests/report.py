@@ -4,8 +4,6 @@ Latencies are those of complete requests; all others are counted beside them. Re
 depend on each other: stacks are compared by log percentiles within pairs of runs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from itertools import product

@@ -1,7 +1,5 @@
 """Raw rows: a line of JSON for each request, and one for each process that sent them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path

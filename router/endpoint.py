@@ -24,8 +24,8 @@ from typing import Any
 
 from starlette.types import Message, Receive, Scope, Send
 
-from cutover.errors import Left, Pause, Refused, outcome_of
-from cutover.flow import ClientRequest, Flow, Request, ResponseHead
+from cutover.errors import Failed, Left, Pause, Refused, outcome_of
+from cutover.flow import ClientRequest, Flow, Framing, Request, ResponseHead
 from cutover.flow_spec import decoded
 from cutover.tape import Exchange
 from router.assign import Assignment, Shares, StackName, assign, drawn
@@ -233,15 +233,7 @@ class FlowEndpoint:
         body = ResponseBody(send, partial(_head, served))
         try:
             async with body.open():
-                try:
-                    frame = await anext(frames, None)
-                except (Refused, NotServed) as error:
-                    if not body.begun:
-                        raise
-                    code = error.code if isinstance(error, Refused) else error.failed.code
-                    frame = b"".join(failure(served, code))  # the head went out in silence
-                    if not frame:
-                        raise CutOff(code) from error
+                frame = await _first(served, frames, body)
                 await self._expire_question(served)
                 while frame is not None:
                     await body.send(frame)
@@ -292,9 +284,38 @@ class FlowEndpoint:
         return task
 
 
+async def _first(
+    served: Served, frames: AsyncGenerator[bytes, None], body: ResponseBody
+) -> bytes | None:
+    """Return the first frame, or what can be said where the head went out in silence before it."""
+    try:
+        frame = await anext(frames, None)
+        if not body.begun or _streams(served):
+            return frame
+        await frames.aclose()  # an answer that is no stream has a head of its own
+        served.outcome, code = Failed("no_stream"), "no_stream"
+    except (Refused, NotServed) as error:
+        if not body.begun:
+            raise
+        code = error.code if isinstance(error, Refused) else error.failed.code
+    if ending := b"".join(failure(served, code)):
+        return ending
+    raise CutOff(code)
+
+
+def _framer(served: Served) -> Framing:
+    return served.runs[-1].framer if served.runs else served.flow.framer()
+
+
+def _streams(served: Served) -> bool:
+    """Whether the newest run answers in a stream, in which comments may stand."""
+    framer = _framer(served)
+    return framer.comments and framer.head.status < HTTPStatus.BAD_REQUEST
+
+
 def _head(served: Served) -> tuple[Message, bool]:
     """Return the head of a stream, and whether comments may go out before the next frame."""
-    framer = served.runs[-1].framer if served.runs else served.flow.framer()
+    framer = _framer(served)
     headers = [
         *((name.encode(), value.encode("latin-1")) for name, value in framer.head.headers),
         (b"x-cutover-exchange", served.id.encode()),
@@ -302,8 +323,7 @@ def _head(served: Served) -> tuple[Message, bool]:
         (b"x-cutover-served", served.served.encode()),
     ]
     start = {"type": "http.response.start", "status": framer.head.status, "headers": headers}
-    answers = framer.head != ResponseHead() and framer.head.status < HTTPStatus.BAD_REQUEST
-    return start, framer.comments and (bool(served.sent) or answers)
+    return start, _streams(served) and (bool(served.sent) or framer.head != ResponseHead())
 
 
 def _forced(asked: ClientRequest, qa_key: str) -> StackName | None:

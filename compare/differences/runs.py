@@ -1,7 +1,5 @@
 """One run in the form in which runs are compared: events, texts by channel, calls, moments."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 HTML for people, Markdown for a pull request, JSON and JUnit for CI.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date

@@ -1,7 +1,5 @@
 """Renders the templates of this folder: one look for every page, hostile text stays text."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from datetime import UTC, datetime

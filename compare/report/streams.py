@@ -1,7 +1,5 @@
 """Two runs of an exchange side by side: texts, events and calls, word by word where they differ."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher

@@ -1,7 +1,5 @@
 """Captures as tests of pytest: each exchange is replayed, and compared with what was served."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """`cutover diff`: captures, or recorded streams of two folders, compared and reported."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

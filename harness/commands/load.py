@@ -1,7 +1,5 @@
 """`cutover load`: runs Locust against each stack in turn, and writes a page that compares them."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

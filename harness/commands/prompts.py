@@ -3,8 +3,6 @@
 A prompt's file is `NAME.txt` in LangChain's f-string format, or `NAME.j2` in its Jinja2 format.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`cutover diff --sample`: exchanges worth keeping as tests, written as captures of their own."""
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path

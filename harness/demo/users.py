@@ -1,7 +1,5 @@
 """The users of the demo and the model that they talk to, as `talks.toml` scripts both."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import tomllib

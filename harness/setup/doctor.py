@@ -1,7 +1,5 @@
 """`cutover doctor`: what is right in a set-up, what is missing, and what works as it stands."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import permutations

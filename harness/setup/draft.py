@@ -1,7 +1,5 @@
 """A first dialect for a stream that no built-in one reads, made from one answer."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter, defaultdict

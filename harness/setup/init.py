@@ -1,7 +1,5 @@
 """`cutover init`: a first configuration for two services, made from one answer of each."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

@@ -1,7 +1,5 @@
 """What `doctor` looks at: the services, the running router, the stores, the newest captures."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping

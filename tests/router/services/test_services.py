@@ -203,6 +203,22 @@ async def test_a_client_hears_of_a_service_that_thinks(
         assert (failing[0] in got) is (then == "failure")
 
 
+@pytest.mark.parametrize("status", [200, 500])
+async def test_an_answer_that_is_no_stream_is_not_put_behind_a_head_that_went_out(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client of a service that thinks, and then breaks, hears of a failure in the stream."""
+    monkeypatch.setattr(edge, "SILENCE_SECONDS", 0.001)
+    dialect, _, media = recording("chat-text.sse")
+    async with pair(dialect) as both:
+        both.legacy.script(Reply([b": ok\n\n", 0.2, "reset"], media))
+        both.graph.script(Reply([b"{}"], "application/json", status))
+        client, got = await both.ask()
+        assert client.status == 200
+        assert b"{}" not in got
+        assert b'data: {"error":' in got
+
+
 async def test_a_service_that_hangs_behind_its_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer is whole, and nothing follows."""
     monkeypatch.setattr(serve, "FOLLOWS_SECONDS", 0.05)
