@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from docs.reference import DOCS
 from harness.config import Settings, StackTable, load
-from harness.reference import DOCS
 from router.telemetry.metrics import METRICS
 from tests.conftest import reachable
 

@@ -1,11 +1,11 @@
 """The pages say what the code does."""
 
+from docs.reference import BLOCKS, DOCS, PAGES, written
 from harness.config import TABLES, Settings
-from harness.reference import BLOCKS, DOCS, PAGES, written
 
 
 def test_the_pages_are_as_they_would_be_written_today() -> None:
-    """`python -m harness.reference` writes them."""
+    """`python -m docs.reference` writes them."""
     for name in PAGES:
         text = (DOCS / name).read_text("utf-8")
         assert written(text) == text, name

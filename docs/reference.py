@@ -1,4 +1,4 @@
-"""`python -m harness.reference`: write what pages say of settings, metrics, redaction, graphs."""
+"""`python -m docs.reference`: write what pages say of settings, metrics, redaction, graphs."""
 
 import inspect
 import json
@@ -16,7 +16,7 @@ from router.captures.kinds import BUILT_IN, NOT_FOUND, SECRETS
 from router.telemetry.metrics import METRICS
 
 PAGES: Final = ("configuration.md", "operations.md", "privacy.md", "architecture.md")
-DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
+DOCS: Final = Path(__file__).resolve().parent
 _BLOCK: Final = re.compile(
     r"(?P<head><!-- (?P<name>\w+): written by .* -->\n)(?s:.*?)(?P<end><!-- end of (?P=name) -->)"
 )
