@@ -418,13 +418,12 @@ def check_command(
     values: _Values = None,
 ) -> None:
     """Render both stacks' prompts with the same parameters: your own, or the built-in flows'."""
-    from harness.commands.prompts import check, check_built_in, read_values
+    from harness.commands.prompts import check, read_values
 
     if templates is not None and not converted:
         message = "name the converted prompts, too"
         raise typer.BadParameter(message)
-    parameters = read_values(values)
-    found = check(templates, converted, parameters) if templates else check_built_in()
+    found = check(templates, converted, read_values(values))
     for one in found:
         typer.echo("\n".join(one.problems or [f"{one.name}: equal in {one.proofs} renderings"]))
     wrong = sum(bool(one.problems) for one in found)

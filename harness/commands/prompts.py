@@ -19,7 +19,7 @@ from langchain_core.prompts import PromptTemplate
 
 from cutover.errors import Unusable
 from graph_impl.flow import FORMATS, prompt
-from legacy.model import PROMPTS, render
+from legacy.model import PROMPTS
 
 Values = Mapping[str, Any]
 Render = Callable[[Values], str]
@@ -31,20 +31,6 @@ _UNRENDERED: Final = (
 """What templates raise for parameters that are none of theirs."""
 _TEXTS: Final = ("", "plain", "{x} {{ 7*7 }} {% raw %}", " two\nlines \n", "你好 <&>'\"\\", None)
 """What prompts have failed on."""
-_BUILT_IN: Final[dict[str, Any]] = {
-    "current_date": "2026-11-28",
-    "current_time": "10:30:00",
-    "user_name": " Ada {x} ",
-    "emotion": "joy",
-    "intensity": "0.50",
-    "intent": "用户在提问。",
-    "working_memory": "{a}\nb",
-    "no_text": "（没有文字）",
-    "message": "“还记得吗？” {{ z }}",
-    "speakers": "\n你是 {n}。",
-    "system_prompt": "你是一个有用的助手。 {x}",
-}
-"""Parameters of the built-in flows, as their rules make them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,16 +193,17 @@ def _difference(name: str, values: Values, due: str, made: str) -> str:
     return f"{name}, line {number}: Jinja2 has {old!r}, LangChain {new!r}; for {shown}"
 
 
-def check(folder: Path, prompts: str, values: Sequence[Values] = ()) -> list[Prompt]:
+def check(folder: Path | None, prompts: str, values: Sequence[Values] = ()) -> list[Prompt]:
     """Compare a folder of templates with prompts of their names: in a folder, or in a module.
 
-    Raises `Unusable`.
+    Without a folder those of the built-in flows, as their stacks fill them in. Raises `Unusable`.
     """
+    folder = folder or PROMPTS
     found, environment = [], _environment(folder)
     for path in templates(folder):
         name = path.relative_to(folder).with_suffix("").as_posix()
         try:
-            graph = _found(prompts, name)
+            graph = _found(prompts, name) if prompts else partial(prompt, name)
             tree = environment.parse(path.read_text("utf-8"))
             legacy = environment.get_template(path.relative_to(folder).as_posix()).render
         except (TemplateError, Unusable, ValueError) as error:
@@ -238,16 +225,3 @@ def _found(prompts: str, name: str) -> Render:
     except (ImportError, AttributeError) as error:
         raise Unusable(where=prompts, reason=f"no folder, and {error}") from error
     return lambda values: str(made.format(**values))
-
-
-def check_built_in() -> list[Prompt]:
-    """Compare the prompts of the built-in flows, as both stacks fill them in."""
-    found = []
-    for path in templates(PROMPTS):
-        name, values = path.stem, list[Values]()
-        for recalled in ([], ["likes  tea", "{x} {{ y }}"]):
-            lists: dict[str, Any] = {"known": recalled, "workers": ["a", "b"]}
-            lists["memories"] = recalled if name == "companion_system" else "".join(recalled)
-            values += [_BUILT_IN | lists, dict.fromkeys(_BUILT_IN, "") | lists]
-        found.append(compare(name, partial(render, name), partial(prompt, name), values))
-    return found
