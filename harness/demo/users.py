@@ -69,13 +69,12 @@ def script(model: Simulator) -> None:
     """Have the simulated model answer as the talks say."""
     for one in TALKS["calls"]:
         model.on(_asks(one["when"]), _calling(one))
-    said = dict(
-        turn for talk in (*TALKS["alone"], *TALKS["mirrored"]) for turn in talk["turns"] if turn[1:]
-    )
-    for one in TALKS["roles"]:
-        model.on(_asks(one["when"]), _with_role(said[one["when"]], one["role"]))
-    for question, text in said.items():
-        model.on(_asks(question), Answer(text=text))
+    for one in TALKS["streams"]:
+        model.on(_asks(one["when"]), Answer(raw=one["raw"]))
+    for talk in (*TALKS["alone"], *TALKS["mirrored"]):
+        for question, *text in talk["turns"]:
+            if text:
+                model.on(_asks(question), Answer(text=text[0]))
 
 
 def _asks(question: str) -> Any:
@@ -91,15 +90,3 @@ def _calling(one: Mapping[str, str]) -> Any:
         return Answer(tool_calls=(FunctionCall(one["tool"], one["arguments"]),))
 
     return answer
-
-
-def _with_role(text: str, role: str) -> Answer:
-    """Return an answer whose first chunk names a role of the server's own."""
-    deltas = [{"role": role, "content": ""}, *({"content": one} for one in Answer(text=text).texts)]
-    choices: list[dict[str, Any]] = [
-        {"index": 0, "delta": one, "finish_reason": None} for one in deltas
-    ]
-    choices.append({"index": 0, "delta": {}, "finish_reason": "stop"})
-    head = {"id": "demo", "object": "chat.completion.chunk", "created": 1, "model": "demo"}
-    events = [msgspec.json.encode({**head, "choices": [one]}).decode() for one in choices]
-    return Answer(raw="".join(f"data: {one}\n\n" for one in (*events, "[DONE]")))

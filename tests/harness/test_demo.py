@@ -70,7 +70,7 @@ def test_each_act_shows_what_the_run_produced(tmp_path: Path) -> None:
 
     assert counted(mirror.splitlines()[1].partition(": ")[2]) == requests(TALKS["mirrored"])
     shadows = counted(mirror.splitlines()[2].partition("them: ")[2])
-    assert shadows["different"] == len(TALKS["calls"]) + len(TALKS["roles"])
+    assert shadows["different"] == len(TALKS["calls"]) + len(TALKS["streams"])
     assert shadows["equal"] == sum(requests(TALKS["mirrored"]).values()) - 1 - shadows["different"]
 
     report = json.loads((folder / "report" / "report.json").read_bytes())
