@@ -3,7 +3,6 @@
 import asyncio
 import os
 import shlex
-import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
@@ -16,11 +15,9 @@ import typer
 
 from cutover.errors import CutoverError
 from cutover.records import RunRecord
+from harness.server.apps import START_SECONDS, stop
 from loadtests.simulator import Simulator
 from router.captures import CaptureReader, Store
-
-STARTS_WITHIN, STOPS_WITHIN = 60.0, 15.0
-"""Seconds."""
 
 
 class ActFailed(CutoverError):
@@ -67,12 +64,12 @@ class Demo:
         try:
             yield
         finally:
-            await self._stop(self._router)
+            await stop(self._router)
 
     async def ready(self, *options: str) -> None:
         """Wait until the router that was started with some options is ready."""
         typer.echo(f"  $ {shlex.join(['cutover', 'serve', *options])} &")
-        async with asyncio.timeout(STARTS_WITHIN):
+        async with asyncio.timeout(START_SECONDS):
             while True:
                 self.check(self._router.returncode is None, "the router has ended")
                 with suppress(httpx.TransportError):
@@ -91,7 +88,7 @@ class Demo:
         try:
             printed, _ = await command.communicate()
         finally:
-            await self._stop(command)
+            await stop(command)
         lines = printed.decode("utf-8", "replace").rstrip().splitlines()
         self.check(command.returncode in ends, f"it ended with {command.returncode}: {lines}")
         return lines
@@ -110,16 +107,6 @@ class Demo:
             start_new_session=True,
             **streams,
         )
-
-    async def _stop(self, process: asyncio.subprocess.Process) -> None:
-        """End a process: in order, and after some seconds with all that it has started."""
-        if process.returncode is None:
-            process.terminate()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), STOPS_WITHIN)
-        with suppress(ProcessLookupError):  # nothing is left of it
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
 
     async def change(self, flow: str, **switches: Any) -> None:
         """Change switches of a flow over HTTP, as an operator does."""

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import os
+import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -37,7 +39,7 @@ async def started(app: str) -> AsyncIterator[str]:
         finally:
             watching.cancel()
     finally:
-        await _stop(process)
+        await stop(process)
 
 
 async def _listening(app: str, process: asyncio.subprocess.Process, port: int) -> None:
@@ -59,10 +61,12 @@ async def _watch(app: str, process: asyncio.subprocess.Process) -> None:
     log.error("app=%s ended status=%s: requests to it fail until a restart", app, status)
 
 
-async def _stop(process: asyncio.subprocess.Process) -> None:
-    for signal in (process.terminate, process.kill):
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                signal()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), STOP_SECONDS)
+async def stop(process: asyncio.subprocess.Process) -> None:
+    """End a process that leads a session: in order, and after some seconds with all it started."""
+    if process.returncode is None:
+        process.terminate()
+    with suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), STOP_SECONDS)
+    with suppress(ProcessLookupError):  # nothing is left of it
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()
