@@ -10,7 +10,7 @@ import msgspec
 
 from cutover.errors import Completed, CutoverError
 from harness.config import ConfigRefused, Settings, load
-from harness.setup.init import RAMP, WITHOUT, hold_plan
+from harness.setup.init import FULL_SHARE, WITHOUT, check_full_share
 from harness.setup.survey import Captured, Survey, survey
 from harness.setup.trial import Example, Trial, contradiction, told
 
@@ -78,10 +78,10 @@ def _configuration(found: Survey) -> Iterator[Line]:
     settings, status = found.settings, found.status or {}
     if refused := status.get("configuration_refused"):
         yield "fail", f"the running router refuses the file: {refused}", "correct it"
-    plan = RAMP if len(settings.stacks) != 1 else RAMP[:1]  # a lone service gets no share
-    for flow in settings.flows:
+    alone = len(settings.stacks) == 1  # a lone service gets no share
+    for flow in settings.flows if not alone else ():
         try:
-            hold_plan(settings.model_dump(exclude_unset=True), flow, plan)
+            check_full_share(settings.model_dump(exclude_unset=True), flow)
         except ConfigRefused as refused:
             yield "fail", refused.problems, "correct it"
     shares = {flow: table.graph_percent for flow, table in settings.flows.items()}
@@ -92,7 +92,7 @@ def _configuration(found: Survey) -> Iterator[Line]:
             todo = "graph rests after failures, or the router reads another file: see its log"
             yield "warn", detail, todo
     shown = ", ".join(f"{flow} {share:g} % to graph" for flow, share in shares.items())
-    yield "ok", f"valid up to {plan[-1]:g} %; in force: {shown}", ""
+    yield "ok", f"valid up to {0 if alone else FULL_SHARE:g} %; in force: {shown}", ""
 
 
 def _services(found: Survey) -> Iterator[Line]:
@@ -263,7 +263,7 @@ def _unsafe(settings: Settings, flow: str) -> list[str]:
     """Return the services that would play shadows of a flow, and are not declared safe."""
     table = settings.flows[flow]
     share, declared = table.graph_percent, settings.stacks.items() if table.paths else ()
-    play = {"legacy": share > 0, "graph": share < RAMP[-1]}  # who does not serve all of it
+    play = {"legacy": share > 0, "graph": share < FULL_SHARE}  # who does not serve all of it
     return [name for name, at in declared if play[name] and not at.shadow_safe]
 
 

@@ -23,7 +23,7 @@ from jinja2 import Environment, FileSystemLoader
 from cutover.errors import Completed, Unusable
 from cutover.flow import ClientRequest
 from cutover.wire import Dialect, read_dialect, recognise
-from harness.config import ConfigRefused, parse
+from harness.config import parse
 from harness.server.apps import started
 from harness.setup.draft import draft
 from harness.setup.trial import (
@@ -39,8 +39,8 @@ from harness.setup.trial import (
 from router.services import ServiceFlow
 
 FLOW = "main"
-RAMP = (0.0, 1.0, 5.0, 25.0, 50.0, 100.0)
-"""Shares at which a configuration must be valid."""
+FULL_SHARE = 100.0
+"""Percent: the last step of a rollout."""
 SHOWN, SHOWN_BYTES, SHOWN_LINES = 60, 1_000, 6
 LONGEST_PATH = 256
 NONE = "-"
@@ -164,13 +164,13 @@ def write(found: Discovery, out: Path, tell: Tell) -> Sequence[str]:
         without=WITHOUT,
         secret=secrets.token_hex(16),
     )
-    hold_plan(tomllib.loads(text), FLOW)
+    check_full_share(tomllib.loads(text), FLOW)
     if found.drafted:
         Path(dialect).write_text(found.drafted, "utf-8")
         todo = "see that the texts above are right, or correct it" if found.read else "complete it"
         tell(f"no built-in dialect reads these streams; {dialect} was made from one: {todo}")
     out.write_text(text, "utf-8")
-    tell(f"wrote {out}: valid at {', '.join(f'{one:g}' for one in RAMP)} %")
+    tell(f"wrote {out}: valid up to {FULL_SHARE:g} %")
     return [
         f"cutover doctor --config {out}   # what works in this set-up, and what it still needs",
         f"cutover serve --config {out}    # OLD serves; the file says how to mirror, and raise NEW",
@@ -354,16 +354,10 @@ def _likely(known: Mapping[str, str], names: Sequence[str]) -> str:
     return ""
 
 
-def hold_plan(tables: Mapping[str, Any], flow: str, shares: Sequence[float] = RAMP) -> None:
-    """Raise `ConfigRefused` for a configuration that is not valid at each share of graph."""
-    for share in shares:
-        raised = {"enable_langgraph": True, "langgraph_percent": share}
-        flows = {**tables["flows"], flow: {**tables["flows"][flow], **raised}}
-        try:
-            parse({**tables, "flows": flows})
-        except ConfigRefused as refused:
-            problem = f"not valid at {share:g} %: {refused.problems}"
-            raise ConfigRefused(None, [problem]) from refused
+def check_full_share(tables: Mapping[str, Any], flow: str) -> None:
+    """Raise `ConfigRefused` for a configuration that is not valid with all of a flow on graph."""
+    raised = tables["flows"][flow] | {"enable_langgraph": True, "langgraph_percent": FULL_SHARE}
+    parse({**tables, "flows": {**tables["flows"], flow: raised}})
 
 
 def _rendered(template: str, **values: Any) -> str:
