@@ -1,4 +1,4 @@
-"""A simulated model provider: OpenAI's and Anthropic's APIs on loopback, without a model."""
+"""A simulated model provider: chat completions and embeddings on loopback, without a model."""
 
 from loadtests.simulator.answer import (
     Answer,

@@ -56,14 +56,13 @@ Fault = Cut | ErrorEvent | Silence | NeverAnswers | Reset | Garbage | SlowFirst
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the simulated model answers to one request, in any of its APIs.
+    """What the simulated model answers to one request.
 
     `pieces` say how `text` is cut and replace it; without them it is cut at words. `finish` is in
     OpenAI's words: `auto` means `stop` or `tool_calls`, None sends no finish reason. `usage` comes
     at the end where the client asks for it, `late` some pauses after the finish reason, or not at
-    all. Without `done`, the event that ends the stream is left out (`[DONE]`, `message_stop`,
-    `response.completed`). `raw` is the exact body, of events or of JSON, and replaces all of these.
-    A `status` other than 200 answers with an error whose sentence is `text`.
+    all. Without `done`, `[DONE]` is left out. `raw` is the exact body, of events or of JSON, and
+    replaces all of these. A `status` other than 200 answers with an error whose sentence is `text`.
     """
 
     text: str = ""

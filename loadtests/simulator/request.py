@@ -1,15 +1,11 @@
-"""Requests to a model, read from three APIs into one form."""
+"""Requests for chat completions, as the simulated model reads them."""
 
-from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any, Literal
 
 import msgspec
 
-Api = Literal["chat", "responses", "messages"]
 Role = Literal["system", "user", "assistant", "tool"]
-
-_PICTURES = frozenset({"image_url", "input_image", "image"})
 
 
 class FunctionCall(msgspec.Struct, frozen=True):
@@ -33,16 +29,15 @@ class Message(msgspec.Struct, frozen=True):
 class ModelRequest(msgspec.Struct, frozen=True):
     """A request for an answer; `tools` are the names a model may call, `schema` the JSON asked for.
 
-    `include_usage` is true where the API reports usage unasked.
+    `digest` is a hash of the body.
     """
 
-    api: Api
     model: str
     messages: tuple[Message, ...]
     tools: tuple[str, ...] = ()
     max_tokens: int | None = None
     stream: bool = False
-    include_usage: bool = True
+    include_usage: bool = False
     schema: str = ""
     digest: str = ""
 
@@ -68,7 +63,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
         return self.messages[last + 1 :]
 
 
-def read_request(api: Api, raw: bytes) -> ModelRequest:
+def read_request(raw: bytes) -> ModelRequest:
     """Return a request read from its body.
 
     Raises ValueError, KeyError, TypeError or AttributeError where the body is none.
@@ -76,81 +71,32 @@ def read_request(api: Api, raw: bytes) -> ModelRequest:
     body = msgspec.json.decode(raw)
     options = body.get("stream_options") or {}
     return ModelRequest(
-        api=api,
         model=str(body["model"]),
-        messages=tuple(_READERS[api](body)),
+        messages=tuple(_message(one) for one in body["messages"]),
         tools=_tools(body),
-        max_tokens=next((body[key] for key in _LIMITS if body.get(key)), None),
+        max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
         stream=bool(body.get("stream")),
-        include_usage=api != "chat" or bool(options.get("include_usage")),
-        schema=_schema(body.get("response_format") or (body.get("text") or {}).get("format")),
+        include_usage=bool(options.get("include_usage")),
+        schema=_schema(body.get("response_format")),
         digest=blake2b(raw, digest_size=12).hexdigest(),
     )
 
 
-_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
-
-
 def _tools(body: dict[str, Any]) -> tuple[str, ...]:
-    if body.get("tool_choice") in ("none", {"type": "none"}):
-        return ()
-    named = (tool.get("function", tool).get("name") for tool in body.get("tools") or ())
-    return tuple(name for name in named if name)
+    offered = () if body.get("tool_choice") == "none" else body.get("tools") or ()
+    return tuple(tool["function"]["name"] for tool in offered)
 
 
 def _schema(wanted: Any) -> str:
     return msgspec.json.encode(wanted).decode() if wanted and wanted["type"] != "text" else ""
 
 
-def _chat(body: dict[str, Any]) -> Iterator[Message]:
-    for one in body["messages"]:
-        content, called = one.get("content"), one.get("tool_calls") or ()
-        functions = [(call["function"], call.get("id") or "") for call in called]
-        calls = tuple(FunctionCall(it["name"], it["arguments"], name) for it, name in functions)
-        result_of = one.get("tool_call_id") or ""
-        yield Message(_role(one), _text(content), _pictures(content), calls, result_of)
-
-
-def _responses(body: dict[str, Any]) -> Iterator[Message]:
-    yield Message("system", body.get("instructions") or "")
-    given = body["input"]
-    for one in [{"role": "user", "content": given}] if isinstance(given, str) else given:
-        match one.get("type", "message"):
-            case "function_call":
-                call = FunctionCall(one["name"], one["arguments"], one["call_id"])
-                yield Message("assistant", calls=(call,))
-            case "function_call_output":
-                yield Message("tool", _text(one["output"]), call_id=one["call_id"])
-            case "message":
-                yield Message(_role(one), _text(one["content"]), _pictures(one["content"]))
-            case _:  # reasoning, searches: nothing to answer to
-                pass
-
-
-def _messages(body: dict[str, Any]) -> Iterator[Message]:
-    yield Message("system", _text(body.get("system")))
-    for one in body["messages"]:
-        content = one["content"]
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        for block in blocks:
-            if block["type"] == "tool_result":
-                yield Message("tool", _text(block.get("content")), call_id=block["tool_use_id"])
-        calls = tuple(
-            FunctionCall(it["name"], msgspec.json.encode(it["input"]).decode(), it["id"])
-            for it in blocks
-            if it["type"] == "tool_use"
-        )
-        message = Message(one["role"], _text(blocks), _pictures(blocks), calls)
-        if message.text or message.pictures or calls:
-            yield message
-
-
-_READERS = {"chat": _chat, "responses": _responses, "messages": _messages}
-
-
-def _role(message: dict[str, Any]) -> Role:
-    role: Role = "system" if message["role"] == "developer" else message["role"]
-    return role
+def _message(one: dict[str, Any]) -> Message:
+    content, called = one.get("content"), one.get("tool_calls") or ()
+    functions = [(call["function"], call.get("id") or "") for call in called]
+    calls = tuple(FunctionCall(it["name"], it["arguments"], name) for it, name in functions)
+    role: Role = "system" if one["role"] == "developer" else one["role"]
+    return Message(role, _text(content), _pictures(content), calls, one.get("tool_call_id") or "")
 
 
 def _text(content: Any) -> str:
@@ -162,4 +108,4 @@ def _text(content: Any) -> str:
 def _pictures(content: Any) -> int:
     if isinstance(content, str):
         return 0
-    return sum(part.get("type") in _PICTURES for part in content or ())
+    return sum(part.get("type") == "image_url" for part in content or ())

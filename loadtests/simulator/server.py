@@ -5,7 +5,7 @@ import os
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Self, cast
 
 import msgspec
@@ -23,23 +23,17 @@ from loadtests.simulator.answer import (
 )
 from loadtests.simulator.behaviour import answer_request
 from loadtests.simulator.embeddings import answer_embeddings
-from loadtests.simulator.plan import Plan, plan_answer, plan_body
-from loadtests.simulator.request import Api, ModelRequest, read_request
+from loadtests.simulator.plan import Plan, plan_answer, plan_body, plan_raw
+from loadtests.simulator.request import ModelRequest, read_request
 from loadtests.simulator.wire import CREATED
 
 HOST = "127.0.0.1"
 MODELS = [
     {"id": name, "object": "model", "created": CREATED, "owned_by": "simulator"}
-    for name in ("sim-chat", "gpt-4.1", "gpt-4.1-mini", "claude-sim", "sim-embed")
+    for name in ("sim-chat", "gpt-4.1", "gpt-4.1-mini", "sim-embed")
 ]
 KEYS = frozenset({"authorization", "x-api-key", "api-key"})
 """Headers that hold credentials: never kept."""
-APIS: Mapping[str, Api] = {
-    "/v1/chat/completions": "chat",
-    "/v1/responses": "responses",
-    "/v1/messages": "messages",
-}
-
 Predicate = Callable[[ModelRequest], bool]
 Reply = Answer | Callable[[ModelRequest], Answer]
 
@@ -71,12 +65,13 @@ class Simulator:
         self._pause, self._keep = chunk_ms / 1000, keep
         self._rules: list[tuple[Predicate, Reply]] = []
         self._queue: deque[Reply] = deque()
+        self._other: dict[str, Callable[[Any], str]] = {}
         self._answering: set[asyncio.Task[object]] = set()
         self._changed = asyncio.Event()
 
     @property
     def url(self) -> str:
-        """The origin: the base URL of Anthropic's SDK."""
+        """The origin: the base URL of Anthropic's SDK, whose API has to be scripted with `at`."""
         return f"http://{HOST}:{self.port}"
 
     @property
@@ -92,6 +87,10 @@ class Simulator:
         """Answer each model request that fits: a text in the last user message, or a predicate."""
         fits = when if callable(when) else lambda request: when in request.question
         self._rules.append((fits, answer))
+
+    def at(self, path: str, answer: Callable[[Any], str]) -> None:
+        """Answer requests of another API: `answer` returns the exact body for their JSON."""
+        self._other[path] = answer
 
     async def until(self, condition: Callable[[Self], bool]) -> None:
         """Wait until a condition on `requests` holds; it is evaluated whenever one changes."""
@@ -139,7 +138,6 @@ class Simulator:
         return response
 
     def _plan(self, method: str, path: str, raw: bytes) -> Plan:
-        api = APIS.get(path, "chat")
         try:
             match method, path:
                 case "GET", "/v1/models":
@@ -148,14 +146,16 @@ class Simulator:
                     )
                 case "POST", "/v1/embeddings":
                     return plan_body(answer_embeddings(raw), Answer())
-                case "POST", _ if path in APIS:
-                    request = read_request(api, raw)
+                case "POST", "/v1/chat/completions":
+                    request = read_request(raw)
+                case "POST", _ if path in self._other:
+                    return plan_raw(self._other[path](msgspec.json.decode(raw)))
                 case _:
                     refusal = Answer(status=404, text=f"There is no {method} {path}.")
-                    return plan_body(b"", refusal, api)
+                    return plan_body(b"", refusal)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             refusal = Answer(status=400, text=f"The body is no such request: {error!r}")
-            return plan_body(b"", refusal, api)
+            return plan_body(b"", refusal)
         return plan_answer(request, self._answer(request))
 
     def _answer(self, request: ModelRequest) -> Answer:

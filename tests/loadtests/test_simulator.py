@@ -1,4 +1,4 @@
-"""The simulated provider answers the providers' own SDKs, and fails exactly as it is told to."""
+"""The simulated provider answers OpenAI's own SDK, and fails exactly as it is told to."""
 
 import asyncio
 import json
@@ -7,11 +7,9 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
-import anthropic
 import httpx
 import openai
 import pytest
-from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from loadtests.simulator import (
@@ -51,13 +49,6 @@ async def sim() -> AsyncIterator[Simulator]:
 async def client(sim: Simulator) -> AsyncIterator[AsyncOpenAI]:
     """OpenAI's SDK, without retries."""
     async with AsyncOpenAI(base_url=sim.base_url, api_key="none", max_retries=0) as sdk:
-        yield sdk
-
-
-@pytest.fixture
-async def claude(sim: Simulator) -> AsyncIterator[AsyncAnthropic]:
-    """Anthropic's SDK, without retries."""
-    async with AsyncAnthropic(base_url=sim.url, api_key="none", max_retries=0) as sdk:
         yield sdk
 
 
@@ -224,62 +215,17 @@ async def test_max_tokens_shortens_with_finish_length(client: AsyncOpenAI) -> No
     assert answer.usage.completion_tokens == 5
 
 
-# Responses, messages, embeddings, models
+# Other APIs, reasoning, embeddings
 
 
-@pytest.mark.slow
-async def test_responses_stream_and_whole_agree(client: AsyncOpenAI) -> None:
-    """The SDK assembles the stream into the response that is in its last event."""
-    tool: Any = {"type": "function", "name": "calculate", "parameters": {}, "strict": False}
-    async with client.responses.stream(
-        model=MODEL, instructions="Be short.", input="What is 12 * 7?", tools=[tool]
-    ) as stream:
-        kinds = [event.type async for event in stream]
-        final = await stream.get_final_response()
-    assert "response.function_call_arguments.done" in kinds
-    call = next(item for item in final.output if item.type == "function_call")
-    given: Any = [
-        {"role": "user", "content": "What is 12 * 7?"},
-        {"type": "function_call", "name": call.name, "arguments": call.arguments, "call_id": "c"},
-        {"type": "function_call_output", "call_id": "c", "output": "84"},
-    ]
-    answer = await client.responses.create(model=MODEL, input=given, tools=[tool])
-    streamed = await client.responses.create(model=MODEL, input=given, tools=[tool], stream=True)
-    deltas = [one.delta async for one in streamed if one.type == "response.output_text.delta"]
-    assert "".join(deltas) == answer.output_text == "12 * 7 is 84."
-    assert final.usage is not None
-
-
-async def test_messages_use_tools_and_answer(claude: AsyncAnthropic) -> None:
-    """Anthropic's SDK assembles a tool use, and then text equal to that of a whole answer."""
-    tool: Any = {"name": "calculate", "input_schema": {"type": "object"}}
-    messages: list[Any] = [{"role": "user", "content": "What is 12 * 7?"}]
-    async with claude.messages.stream(
-        model="claude-sim", max_tokens=500, system="Short.", messages=messages, tools=[tool]
-    ) as stream:
-        asked = await stream.get_final_message()
-    used = asked.content[0]
-    assert used.type == "tool_use"
-    assert (used.name, used.input, asked.stop_reason) == (
-        "calculate",
-        {"expression": "12 * 7"},
-        "tool_use",
-    )
-    messages += [
-        {"role": "assistant", "content": [used.model_dump(exclude_none=True)]},
-        {
-            "role": "user",
-            "content": [{"type": "tool_result", "tool_use_id": used.id, "content": "84"}],
-        },
-    ]
-    answer = await claude.messages.create(model="claude-sim", max_tokens=500, messages=messages)
-    async with claude.messages.stream(
-        model="claude-sim", max_tokens=500, messages=messages
-    ) as stream:
-        pieces = [text async for text in stream.text_stream]
-    assert [block.type for block in answer.content] == ["text"]
-    assert "".join(pieces) == answer.content[0].text == "12 * 7 is 84."  # type: ignore[union-attr]  # text, as asserted
-    assert len(pieces) > 3
+async def test_another_api_answers_as_it_is_told(plain: httpx.AsyncClient, sim: Simulator) -> None:
+    """The exact body for the request's JSON, of events or whole; other paths are not found."""
+    sim.at("/v1/responses", lambda asked: json.dumps(asked) if asked else "data: 1\n\n")
+    for asked, media in (({"input": "?"}, "application/json"), ({}, "text/event-stream")):
+        answer = await plain.post("/responses", json=asked)
+        assert answer.headers["content-type"].startswith(media)
+        assert answer.text == (json.dumps(asked) if asked else "data: 1\n\n")
+    assert (await plain.post("/messages", json={})).status_code == 404
 
 
 async def test_reasoning_goes_into_the_field_that_is_named(
@@ -318,7 +264,6 @@ async def test_embeddings_of_texts_that_share_words_are_near(client: AsyncOpenAI
     [
         ("/chat/completions", b"{", 400),
         ("/chat/completions", b'{"model":"m"}', 400),
-        ("/messages", b"[]", 400),
         ("/embeddings", b'{"model":"m"}', 400),
         ("/images", b"{}", 404),
     ],
@@ -360,18 +305,13 @@ async def test_requests_are_kept_without_credentials(client: AsyncOpenAI, sim: S
 
 @pytest.mark.parametrize("status", [429, 503])
 async def test_an_error_has_its_status_sentence_and_headers(
-    client: AsyncOpenAI, claude: AsyncAnthropic, sim: Simulator, status: int
+    client: AsyncOpenAI, sim: Simulator, status: int
 ) -> None:
-    """Both SDKs read them."""
-    failure = Answer(status=status, text="Too busy.", headers=(("retry-after", "7"),))
-    sim.script([failure, failure])
+    """The SDK reads them."""
+    sim.script([Answer(status=status, text="Too busy.", headers=(("retry-after", "7"),))])
     with pytest.raises(openai.APIStatusError, match="Too busy") as caught:
         await whole(client, "?")
     assert (caught.value.status_code, caught.value.response.headers["retry-after"]) == (status, "7")
-    with pytest.raises(anthropic.APIStatusError, match="Too busy"):
-        await claude.messages.create(
-            model="m", max_tokens=9, messages=[{"role": "user", "content": "?"}]
-        )
 
 
 RAW = ': keep-alive\r\n\r\ndata: {"choices":[]}\n\ndata: [DONE]\n\ndata: cut'
@@ -482,22 +422,6 @@ async def test_a_whole_answer_fails_as_a_body_can(plain: httpx.AsyncClient, sim:
     assert failed.status_code == 500
     with pytest.raises(json.JSONDecodeError):
         garbled.json()
-
-
-async def test_errors_within_other_streams_reach_their_sdks(
-    client: AsyncOpenAI, claude: AsyncAnthropic, sim: Simulator
-) -> None:
-    """OpenAI's yields the event of a response; Anthropic's raises."""
-    failing = Answer(text="one two", fault=ErrorEvent(1, "overloaded_error", "Busy."))
-    sim.script([failing, failing])
-    events = await client.responses.create(model="m", input="?", stream=True)
-    last = [event async for event in events][-1]
-    assert (last.type, getattr(last, "message", None)) == ("error", "Busy.")
-    with pytest.raises(anthropic.APIError, match="Busy"):
-        async with claude.messages.stream(
-            model="m", max_tokens=9, messages=[{"role": "user", "content": "?"}]
-        ) as stream:
-            await stream.until_done()
 
 
 # Life

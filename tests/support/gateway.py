@@ -10,6 +10,7 @@ from cutover.tape import Run
 from loadtests.simulator import Simulator
 from router.gateway import Gateway, GatewaySettings, Provider, open_connections
 from router.gateway.runs import OpenRuns
+from tests.support.recordings import answer_other_apis
 from tests.support.services import serving
 
 
@@ -42,6 +43,7 @@ async def gateway_stage(
 ) -> AsyncIterator[GatewayStage]:
     """Serve a gateway whose providers `openai` and `anthropic` are simulated, unless others are."""
     async with Simulator() as sim, open_connections() as session, Exchange() as exchange:
+        answer_other_apis(sim)
         simulated = [Provider("openai", sim.base_url), Provider("anthropic", sim.url)]
         chosen = GatewaySettings(providers or simulated, **settings)
         gateway = Gateway(chosen, OpenRuns(), session)
