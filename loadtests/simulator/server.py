@@ -23,9 +23,8 @@ from loadtests.simulator.answer import (
 )
 from loadtests.simulator.behaviour import answer_request
 from loadtests.simulator.embeddings import answer_embeddings
-from loadtests.simulator.plan import Plan, plan_answer, plan_body, plan_raw
+from loadtests.simulator.plan import CREATED, Plan, plan_answer, plan_body, plan_raw
 from loadtests.simulator.request import ModelRequest, read_request
-from loadtests.simulator.wire import CREATED
 
 HOST = "127.0.0.1"
 MODELS = [
