@@ -150,7 +150,7 @@ def _keys(found: Survey) -> Iterator[Line]:
         for key, place in declared.keys.items():
             missing, where = captured.without_key[key], "example"
             if missing:
-                where = f"{missing} of the last {captured.requests} requests"
+                where = f"{missing} of the last {captured.runs.total()} requests"
             if missing or (example and not declared.key(declared.body(example), key)):
                 detail = f"nothing at {place} in {where}; such requests are drawn each for itself"
                 yield "warn", f"{flow}: {detail}", f"correct flows.{flow}.keys.{key}"
@@ -240,7 +240,7 @@ def _captures(found: Survey) -> Iterator[Line]:
         yield "warn", detail, "add [captures] with a url and a key"
     if fault := found.faults.get("captures"):
         yield "fail", fault, "correct captures.url"
-    lines = sum(one.requests for one in found.captured.values())
+    lines = sum(one.runs.total() for one in found.captured.values())
     yield "ok", f"writable, redacted with a key; {lines} recent requests", ""
 
 

@@ -33,11 +33,10 @@ STORE_SECONDS = 10.0
 class Captured:
     """What the newest captures of a flow show."""
 
-    requests: int = 0
     without_key: Counter[str] = field(default_factory=Counter)
     """Requests that lack a route key, by its name."""
     runs: Counter[str] = field(default_factory=Counter)
-    """Runs that served, by stack."""
+    """Runs that served, one for each request, by stack."""
     recorded: Counter[str] = field(default_factory=Counter)
     """Those of them with calls on the tape."""
     escaped: Counter[str] = field(default_factory=Counter)
@@ -151,7 +150,6 @@ def _captured(settings: Settings, name: str, store: Store) -> Captured:
         if record.role == "shadow":
             found.escaped.update(record.escaped)
         elif record.role == "serving":
-            found.requests += 1
             found.runs[record.stack] += 1
             found.recorded[record.stack] += bool(record.plays)
             if isinstance(flow, ServiceFlow):

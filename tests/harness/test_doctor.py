@@ -65,7 +65,7 @@ def surveyed(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> Survey:
         trial = Trial(200, "text/event-stream", STREAM, total=1.0, whole=True)
         found.trials["mine", stack] = trial
     runs = Counter({"legacy": 9, "graph": 3})
-    found.captured["mine"] = Captured(12, runs=runs, recorded=Counter(runs))
+    found.captured["mine"] = Captured(runs=runs, recorded=Counter(runs))
     found.status = {"shadows": {"equal": 12}, "uncorrelated": {}}
     for name, value in changes.items():
         holder, _, field = name.rpartition(".")
