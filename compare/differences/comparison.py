@@ -159,8 +159,8 @@ class _Comparing:
         **found: Any,
     ) -> None:
         """Add a difference of two values with what else was `found`; `note` replaces the shape."""
-        if not note and MISSING in both and kind not in {"text", "reasoning"}:
-            note = shape(both[1] if both[0] is MISSING else both[0])
+        if not note and kind not in {"text", "reasoning"}:
+            note = shape(*both)
         self.found.append(Finding(Difference(kind, name, path, *shown(*both), at, note), **found))
 
     # How they ended.

@@ -1,5 +1,6 @@
 """Where two values differ: DeepDiff's findings as paths without indices."""
 
+import re
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from importlib import import_module
@@ -18,7 +19,11 @@ MOST_SHOWN: Final = 2_000
 """Characters of a value that a difference shows."""
 _BEFORE: Final = 200
 """Of which so many stand before the first one that differs."""
-_DEEPEST_SHAPE: Final = 3
+_DEEPEST_SHAPE: Final = 8
+_CALLS: Final = frozenset({"type", "kind", "event", "action", "tool", "name"})
+"""Keys by which a value calls itself."""
+_WORD: Final = re.compile(r"(?![A-Z][a-z]*\Z)[A-Za-z_:-]{1,64}")
+"""What a program calls something: no name of a person, no number."""
 
 
 class ValueChange(NamedTuple):
@@ -40,16 +45,19 @@ def readable(text: str | bytes) -> Any:
 
 
 def changes(legacy: Any, graph: Any) -> list[ValueChange]:
-    """Return where two unequal values differ, the first of each path; the whole where unknown."""
-    found: dict[str, ValueChange] = {}
+    """Return where two unequal values differ, the first of each path and shape of what was added.
+
+    The whole where unknown.
+    """
+    found: dict[tuple[str, str], ValueChange] = {}
     try:
         for path, ours, theirs in _narrowed(legacy, graph, ""):
             for one in _deep(path, ours, theirs):
-                found.setdefault(one.path.removeprefix("."), one)
+                key = one.path.removeprefix("."), shape(one.legacy, one.graph)
+                found.setdefault(key, one._replace(path=key[0]))
     except (RecursionError, ValueError):
         found.clear()
-    whole = ValueChange("", legacy, graph)
-    return [one._replace(path=path) for path, one in found.items()] or [whole]
+    return [*found.values()] or [ValueChange("", legacy, graph)]
 
 
 def _narrowed(legacy: Any, graph: Any, path: str) -> Iterator[ValueChange]:
@@ -113,16 +121,30 @@ def common(one: Sequence[str], other: Sequence[str]) -> int:
     return next((place for place, (a, b) in both if a != b), min(len(one), len(other)))
 
 
-def shape(value: Any, depth: int = 0) -> str:
-    """Return the keys and types of a value, such as `{id:str,items:[{price:int}]}`."""
+def shape(legacy: Any, graph: Any) -> str:
+    """Return the shape of what one alone has, or has in place of a value of another kind.
+
+    Its keys and types, such as `{id:str,items:[{price:int}]}`; at the top, a word by which it calls
+    itself stands there as it is: `{name:search}`.
+    """
+    if MISSING in (legacy, graph):
+        return _shape(legacy if graph is MISSING else graph)
+    holders = [type(one) for one in (legacy, graph) if isinstance(one, dict | list)]
+    return _shape(graph) if holders and holders != [type(legacy)] * 2 else ""
+
+
+def _shape(value: Any, key: str = "", depth: int = 0) -> str:
     match value:
         case dict() | list() if depth == _DEEPEST_SHAPE:
             return "…"
         case dict():
-            fields = (f"{key}:{shape(one, depth + 1)}" for key, one in sorted(value.items()))
+            fields = (f"{key}:{_shape(one, key, depth + 1)}" for key, one in sorted(value.items()))
             return "{" + ",".join(fields) + "}"
         case list():
-            return "[" + "|".join(dict.fromkeys(shape(one, depth + 1) for one in value[:100])) + "]"
+            shapes = dict.fromkeys(_shape(one, "", depth + 1) for one in value[:100])
+            return "[" + "|".join(shapes) + "]"
+        case str() if depth == 1 and key in _CALLS and _WORD.fullmatch(value):
+            return value
         case None:
             return "null"
         case _:
