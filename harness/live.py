@@ -25,7 +25,7 @@ READ_SECONDS = 5.0
 """After which a file that is still being read, from a file system that hangs, is said to be."""
 _CODE = ("cutover", "rules", "effects", "legacy", "graph_impl")
 """Packages, found without importing them."""
-_COUNTS = ("flows", "models", "tools", "workers", "embeddings", "timezone")
+_COUNTS = ("flows", "models", "tools", "workers", "embeddings", "timezone", "stacks", "providers")
 """What shows in the answers of flows, beside the salt."""
 
 
@@ -37,7 +37,7 @@ def versions(settings: Settings, flow: str) -> Mapping[str, str]:
     serves = settings.model_copy(update={"flows": {flow: settings.flows[flow]}})
     stated = serves.model_dump_json(
         include={"rollout": {"salt"}, **dict.fromkeys(_COUNTS, True)},
-        exclude={"models": {"__all__": {"key"}}},
+        exclude={one: {"__all__": {"key", "headers"}} for one in ("models", "stacks", "providers")},
     )
     return {"config": _digest(stated.encode()), "code": code_version()}
 

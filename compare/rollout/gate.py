@@ -25,6 +25,8 @@ PLANNED: Final = math.ceil(statistics.Z**2 * (1 / LEAST_MARGIN["rate"] - 1))
 """Exchanges of a stack that show its rate to be within the margin if none fails (Wilson)."""
 _STACKS: Final = ("legacy", "graph")
 _DAY_US, _HOUR_US = 86_400_000_000, 3_600_000_000
+_DAYS: Final = 72
+"""Hours beyond which a time is said in days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +209,8 @@ class _Drawn:
         rate = len(times) * _HOUR_US / max(self.scope.now - int(times.iloc[0]), _HOUR_US // 60)
         hours = missing / rate
         took = f"{hours:.0f} h" if hours > 1 else f"{math.ceil(hours * 60)} min"
-        return f"about {took} at today's rate of {rate:.0f} an hour"
+        took = f"{hours / 24:.0f} days" if hours > _DAYS else took
+        return f"about {took} at today's rate of {rate:.{0 if rate > 1 else 2}f} an hour"
 
     def _codes(self) -> str:
         codes = self.rows["code"][self.failed & self.graph].replace("", "not served by graph")

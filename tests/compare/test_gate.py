@@ -45,6 +45,10 @@ CASES: dict[str, tuple[Rows, Verdict, str, str]] = {
         [Drawn(slower=1.2)], "hold",
         "worse: first text P95: legacy 1", "more exchanges will not change it"),
     "35 % slower, of 23 ms": ([Drawn(text_ms=23, spread=0.1, slower=1.35)], "promote", "", ""),
+    "twice as slow, of 7 ms": ([Drawn(text_ms=7, spread=0.1, slower=2.0)], "promote", "", ""),
+    "6 % slower, of a second": ([Drawn(text_ms=1_000, spread=0.1, slower=1.06)], "promote", "", ""),
+    "60 ms slower, of 40 ms": (
+        [Drawn(text_ms=40, spread=0.1, slower=2.5)], "hold", "margin 50 ms", "find out why"),
     "1 % fails behind the fallback": ([Drawn(behind=0.01)], "hold", "worse: failed: legacy 0.", ""),
     "1 % fails behind the fallback, for longer": (
         [Drawn(behind=0.01, exchanges=30_000, users=6_000)], "roll_back",
@@ -83,7 +87,7 @@ CASES: dict[str, tuple[Rows, Verdict, str, str]] = {
     "too few users": (
         [Drawn(exchanges=1_000, users=20)], "cannot_tell", "too few: legacy has ", "wait for "),
     "too few exchanges": (
-        [Drawn(exchanges=300, users=200)], "hold",
+        [Drawn(exchanges=300, users=300, fails=0.0)], "hold",
         "not shown to be within its margin: failed", " h at today's rate of 1"),
     "everything goes to graph": (
         [Drawn(share=1.0)], "cannot_tell",
@@ -143,10 +147,12 @@ def test_how_long_it_takes_is_said_at_the_rate_of_the_last_day() -> None:
     """100 an hour, and none once nothing has come for a day."""
     drawn = Drawn(exchanges=2_400, users=600, share=0.1)
     decision = decided([drawn])
-    hours = decision.missing / 100
-    assert f"about {hours:.0f} h at today's rate of 100 an hour" in decision.next
+    days = decision.missing / 100 / 24
+    assert f"about {days:.0f} days at today's rate of 100 an hour" in decision.next
     later = decided([drawn], now=int(drawn.frame()["at"].max()) + 25 * HOUR_US)
     assert "none came in the last 24 hours" in later.next
+    slow = decided([drawn.frame(at=np.arange(drawn.exchanges) * 5 * HOUR_US)], share=0.1)
+    assert f"about {slow.missing / 6:.0f} days at today's rate of 0.25 an hour" in slow.next
 
 
 @pytest.mark.nightly

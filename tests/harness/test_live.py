@@ -132,7 +132,9 @@ def test_a_configuration_is_a_regular_file(tmp_path: Path) -> None:
 FILE: dict[str, Any] = {
     "flows": {"chat": {"langgraph_percent": 5.0}, "ops": {}},
     "models": {"m": {"base_url": "http://localhost/v1", "key": "sk-one"}},
+    "stacks": {"legacy": {"url": "http://localhost:1"}, "graph": {"url": "http://localhost:2"}},
 }
+SERVICES = FILE["stacks"]
 
 
 @pytest.mark.parametrize(
@@ -143,6 +145,13 @@ FILE: dict[str, Any] = {
         ({"timezone": "Asia/Shanghai"}, True),
         ({"models": {"m": {"base_url": "http://localhost/v2", "key": "sk-one"}}}, True),
         ({"models": {"m": {"base_url": "http://localhost/v1", "key": "sk-two"}}}, False),
+        ({"stacks": {**SERVICES, "graph": {"url": "http://localhost:3"}}}, True),
+        ({"stacks": {**SERVICES, "graph": {"app": "shop:app"}}}, True),
+        ({"providers": {"openai": {"base_url": "http://localhost/v2"}}}, True),
+        (
+            {"stacks": {one: table | {"headers": {"x": "y"}} for one, table in SERVICES.items()}},
+            False,
+        ),
         ({"flows": {"chat": {"langgraph_percent": 5.0}, "ops": {"enable_langgraph": True}}}, False),
         ({"rollout": {"qa_key": "secret"}}, False),
         ({"server": {"port": 1}}, False),
