@@ -22,6 +22,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.config import merge_configs, var_child_runnable_config
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import GraphBubbleUp
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, Interrupt, StreamMode
 
@@ -318,6 +319,11 @@ class ToolWatch(BaseCallbackHandler):
         name = self._names.pop(run_id, None)
         if name is not None and run_id not in self._taped:
             self._run.escaped[name] += 1
+
+    def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        """Count it as well, unless it pauses."""
+        if not isinstance(error, GraphBubbleUp):
+            self.on_tool_end(error, run_id=run_id, **kwargs)
 
     def _called(self) -> None:
         config = var_child_runnable_config.get() or {}

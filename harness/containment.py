@@ -40,7 +40,8 @@ def contexts_in_threads() -> Iterator[None]:
 
 
 _installed = False
-_EVENTS = {"socket.connect": 1, "http.client.send": 0, "subprocess.Popen": 0}
+_EVENTS = {"socket.connect": 1, "socket.sendto": 1, "http.client.send": 0}
+_EVENTS |= {"subprocess.Popen": 0, "os.system": 0, "os.posix_spawn": 0}
 """Audit events of Python, and the argument that says where to."""
 
 
@@ -70,4 +71,5 @@ def _place(target: Any) -> str:
     if isinstance(target, tuple):
         return ":".join(map(str, target[:2]))
     host = getattr(target, "host", None)
+    target = target.decode("utf-8", "replace") if isinstance(target, bytes) else target
     return str(target) if host is None else f"{host}:{getattr(target, 'port', '')}"

@@ -10,7 +10,7 @@ from uuid import UUID
 import anyio
 import pytest
 from langchain_core.messages import AIMessage
-from langchain_core.tools import tool
+from langchain_core.tools import BaseTool, tool
 from langgraph.cache.memory import InMemoryCache
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_stream_writer
@@ -396,27 +396,49 @@ async def taped(text: str) -> str:
     return await asyncio.create_task(asyncio.to_thread(written, text))
 
 
-async def test_a_tool_that_ran_in_a_shadow_without_an_entry_is_named() -> None:
+@tool
+def fails(text: str) -> str:
+    """Touch the world, and fail."""
+    raise ValueError(text)
+
+
+@tool
+async def within(text: str) -> str:
+    """Use another tool, in a thread."""
+    return await asyncio.to_thread(plain.invoke, {"text": text})
+
+
+@pytest.mark.parametrize(
+    ("tools", "escaped"),
+    [
+        ([plain, taped], {"plain": 2}),
+        ([fails, taped], {"fails": 2}),
+        ([within], {"plain": 2, "within": 2}),
+    ],
+)
+async def test_a_tool_that_ran_in_a_shadow_without_an_entry_is_named(
+    tools: list[BaseTool], escaped: dict[str, int]
+) -> None:
     """Of two tools that run at the same time, the one that made no call is counted."""
 
     def choose(_: MessagesState) -> dict[str, Any]:
         calls = [
             {"name": one.name, "args": {"text": "Hi"}, "id": f"{one.name}-{place}"}
             for place in range(2)
-            for one in (plain, taped)
+            for one in tools
         ]
         return {"messages": [AIMessage("", tool_calls=calls)]}
 
     builder: Any = StateGraph(MessagesState)
     builder.add_node(choose)
-    builder.add_node("tools", ToolNode([plain, taped]))
+    builder.add_node("tools", ToolNode(tools, handle_tool_errors=True))
     builder.add_edge(START, "choose")
     builder.add_edge("choose", "tools")
     stack = streamed(builder.compile())
     heard = await ask(ASK, Ask("hello"), stack)
     played = await heard.shadow(stack)
     assert equal_shadow(heard.served, played)
-    assert played.run.escaped == {"plain": 2}
+    assert played.run.escaped == escaped
 
 
 async def test_a_store_gets_operations_as_they_are() -> None:
