@@ -89,6 +89,7 @@ def load_report(
     verdict, reasons = _verdict(ratios, table, runs)
     rates = table[table["complete"]].dropna(subset="pieces_s")
     unit = "pieces" if rates["tokens_s"].hasnans else "tokens"
+    rates = rates.groupby("stack").filter(lambda own: len(own) >= FEWEST)
     median = rates.groupby("stack")[f"{unit}_s"].median().to_dict()
     stacks = [_stack(one, table[table["stack"] == one], sound, terms) for one in STACKS]
     stacks = [{**one, "rate": median.get(one["stack"]), "unit": unit} for one in stacks]
@@ -135,10 +136,12 @@ def _runs(
     runs["both_fail"] = shares.groupby(runs["pair"]).transform("min") > BOTH_FAIL
     # What is not complete counts as beyond any bound here; JSON has no infinity, but null.
     firsts = table["ttft_ms"].fillna(table["ended_ms"]).where(~table["bad"], math.inf)
-    runs["first_ms"] = firsts.groupby(table["run"]).quantile(DECIDES, interpolation="higher")
+    firsts = firsts.groupby(table["run"]).quantile(DECIDES, interpolation="higher")
+    runs["first_ms"] = firsts[by.size() >= FEWEST]
     runs["rate"] = [terms.rates[pair] if terms.rates else 0.0 for pair in runs["pair"]]
     runs["void"] = [_void(one, terms) for one in runs.itertuples()]
-    return runs.join(table[table["complete"]].groupby("run")[list(METRICS)].quantile(DECIDES))
+    whole = table[table["complete"]].groupby("run")
+    return runs.join(whole[list(METRICS)].quantile(DECIDES)[whole.size() >= FEWEST])
 
 
 def _void(run: Any, terms: Terms) -> str:

@@ -21,7 +21,7 @@ def milliseconds(value: float | None) -> str:
     """Return milliseconds with three digits, as seconds from one on, — for none."""
     if value is None:
         return "—"
-    return f"{value:,.3g} ms" if value < _SECOND_MS else f"{value / _SECOND_MS:,.3g} s"
+    return f"{value:,.3g} ms" if abs(value) < _SECOND_MS else f"{value / _SECOND_MS:,.3g} s"
 
 
 def moment(microseconds: int) -> str:

@@ -154,8 +154,9 @@ class _Drawn:
         self.measures: tuple[Measure, ...] = ()
         self.evidence = 0.0
         if all(one.exchanges for one in self.arms.values()) and 0 < scope.share < 1:
-            self.measures = measures(rows, self.failed, self.graph, self.units)
             self.evidence = statistics.evidence(self.failed, self.graph, self.units, scope.share)
+            if min(one.units for one in self.arms.values()) >= FEWEST:
+                self.measures = measures(rows, self.failed, self.graph, self.units)
 
     def judge(self, seen: int, findings: Sequence[str]) -> _Judged:
         """Return the first verdict that applies; `seen` counts the exchanges not drawn, too.

@@ -143,6 +143,11 @@ def test_users_with_exchanges_of_both_stacks_are_no_units() -> None:
     assert decision.loose >= 7_900
 
 
+def test_no_figure_of_fewer_than_twenty_users() -> None:
+    """A percentile of three exchanges is none."""
+    assert decided([Drawn(exchanges=40, users=30, share=0.2)]).measures == ()
+
+
 def test_how_long_it_takes_is_said_at_the_rate_of_the_last_day() -> None:
     """100 an hour, and none once nothing has come for a day."""
     drawn = Drawn(exchanges=2_400, users=600, share=0.1)

@@ -18,9 +18,10 @@ from typer.testing import CliRunner
 from compare.report.page import render
 from compare.rollout import Scope, decide
 from harness.cli import cli
+from loadtests.report import LoadReport
 from tests.compare.captured import captured, some_differ
 from tests.compare.drawn import Drawn
-from tests.loadtests.test_report import FIGURES, swept
+from tests.loadtests.test_report import FIGURES, SLOWER, report, swept
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 pytestmark = [
@@ -110,9 +111,15 @@ def test_a_page_of_the_gate_fits_and_hostile_text_is_inert(
 
 
 @pytest.mark.parametrize("width", [390, 1400])
-def test_a_page_of_a_sweep_fits(url: str, folder: Path, width: int) -> None:
-    """With its chart, in which a stack leaves the bound."""
-    (folder / "load.html").write_text(render("sweep.html.j2", report=swept(FIGURES["sweeps"][5])))
+@pytest.mark.parametrize(
+    ("template", "shown"),
+    [("sweep.html.j2", swept(FIGURES["sweeps"][5])), ("load.html.j2", report(SLOWER))],
+)
+def test_a_page_of_a_load_fits(
+    url: str, folder: Path, width: int, template: str, shown: LoadReport
+) -> None:
+    """With its chart, in which a stack leaves the bound, or its column of ratios."""
+    (folder / "load.html").write_text(render(template, report=shown))
     seen, said = look(url, folder, width, page="load.html")
     assert (seen["over"], seen["wide"], said, seen["scripts"]) == (0, [], [], 0)
 

@@ -1,5 +1,6 @@
 """The report: what is counted over rows, what to do next, and its files."""
 
+import re
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -21,9 +22,10 @@ from compare.report.document import (
     read_report,
     summary,
 )
-from compare.report.page import visible
+from compare.report.page import render, visible
 from compare.report.streams import Cell, SideBySide, exemplar, words
-from compare.rows import ExchangeRow, PairRow
+from compare.rollout import Decision, Scope, decide
+from compare.rows import ExchangeRow, PairRow, frame
 from compare.verdict import Read
 from compare.waivers import Waiver
 from cutover.errors import Unusable
@@ -221,6 +223,27 @@ def test_no_statistic_of_fewer_than_twenty() -> None:
         assert (report(equal(count)).flows[0].pieces is not None) is known
         assert (" %" in summary(found)) is False
         assert ("5 %" in files(found)["report.html"].decode()) is known
+
+
+MANY = [Difference("event_added", f"event {number}") for number in range(40)]
+ENDED = {one.cause("chat"): Waiver(owner="ana", reason="known", until=date.min) for one in MANY}
+HELD = decide(frame([]), Scope("chat", share=0.5, config="", now=0))
+PAGES = {
+    "waivers that ended": report([*map(pair, range(40), MANY)], waivers=ENDED),
+    "many flows": report([row for at in range(40) for row in equal(20, flow=f"flow {at}")]),
+    "many causes that hold": msgspec.structs.replace(HELD, reasons=("cause",) * 99),
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_begins_with_few_reasons_and_what_to_do(page: str) -> None:
+    """The rest is folded."""
+    shown: Any = PAGES[page]
+    held = isinstance(shown, Decision)
+    html = render("gate.html.j2", decision=shown) if held else files(shown)["report.html"].decode()
+    begin, following, _ = html.partition('class="next"')
+    assert following
+    assert 0 < re.sub(r"(?s)<details>.*?</details>", "", begin).count("<li>") <= 6
 
 
 def test_two_reports() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from compare.report.page import render
 from loadtests.plan import PlannedRun, interleaved
-from loadtests.report import STATUS, LoadReport, Terms, load_report
+from loadtests.report import FEWEST, STATUS, LoadReport, Terms, load_report
 from loadtests.rows import Generator, Row
 
 TERMS = Terms(flow="chat", seconds=30.0)
@@ -121,6 +121,7 @@ def test_runs_that_say_nothing_are_void_by_name(
     found = report(change, **drawn)
     assert found.verdict == "cannot tell"
     assert reason in " ".join(found.reasons)
+    assert all(run["ttft_ms"] is None or run["requests"] >= FEWEST for run in found.runs)
 
 
 def test_a_run_that_is_missing_voids_its_pair() -> None:
