@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,8 +21,6 @@ from router.services.flow import ServiceRequest
 CONNECT_SECONDS = 5.0
 PIECE_BYTES = 4096
 """Bytes that are read at once: a service that sends thousands of tiny events holds up no other."""
-READ_BYTES = 1 << 14
-"""Bytes that are read at once; compressed ones may become a thousand times as many."""
 _NOT_FORWARDED: Final = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"}
     | {"te", "trailer", "transfer-encoding", "upgrade", "host", "content-length", "expect"}
@@ -36,7 +33,7 @@ _CODES: Final[Mapping[type[Exception], str]] = {
     Exception: "service_unavailable",
 }
 _KNOWN: Final = {
-    "content-encoding": frozenset({"", "identity", "gzip", "x-gzip", "deflate"}),
+    "content-encoding": frozenset({"", "identity"}),
     "transfer-encoding": frozenset({"", "chunked"}),
 }
 _STATUSES: Final = range(200, 600)
@@ -84,7 +81,7 @@ def open_session() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0),
         cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,  # it takes a gzip that breaks off for whole
+        auto_decompress=False,  # what is compressed is refused
         trace_configs=[trace],
         read_bufsize=1 << 18,
     )
@@ -169,9 +166,8 @@ class Service:
         if empty or not response.ok or head.media not in _FRAMINGS[self.dialect.framing]:
             yield WholeBody(await _whole(response))
             return
-        async for piece in _decoded(response):
-            for at in range(0, len(piece), PIECE_BYTES):
-                yield Piece(piece[at : at + PIECE_BYTES])
+        async for piece in response.content.iter_chunked(PIECE_BYTES):
+            yield Piece(piece)
         yield End()
 
 
@@ -189,31 +185,9 @@ def _text(value: str) -> str:
         return value
 
 
-async def _decoded(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield a body without its encoding: members of gzip, zlib, or deflate without a wrapper."""
-    encoding = response.headers.get("content-encoding", "").strip().lower()
-    inflate = None
-    try:
-        async for rest in response.content.iter_chunked(READ_BYTES):
-            if encoding in {"", "identity"}:
-                yield rest
-                continue
-            packed = rest
-            while packed:
-                if inflate is None or inflate.eof:
-                    bare = encoding == "deflate" and packed[0] & 0xF != zlib.DEFLATED
-                    inflate = zlib.decompressobj(-zlib.MAX_WBITS if bare else zlib.MAX_WBITS | 32)
-                yield inflate.decompress(packed)
-                packed = inflate.unused_data
-    except zlib.error as error:
-        raise StackFailed(code="service_encoding", detail=str(error)) from error
-    if inflate is not None and not inflate.eof:
-        raise StackFailed(code="service_cut", detail="its compressed body breaks off")
-
-
 async def _whole(response: aiohttp.ClientResponse) -> bytes:
     body = bytearray()
-    async for piece in _decoded(response):
+    async for piece in response.content.iter_any():
         body += piece
         if len(body) > STREAM_BYTES:
             raise Runaway
