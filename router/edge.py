@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 
 import msgspec
@@ -180,7 +180,6 @@ class ResponseBody:
         self._sent = self._loop.time()
         self._waiting = False
         self._limit = asyncio.timeout(None)
-        self._watch: asyncio.TimerHandle | None = None
 
     async def send(self, piece: bytes) -> None:
         """Send a piece, and wait until the client has taken enough of those before."""
@@ -205,39 +204,31 @@ class ResponseBody:
 
         The pieces are awaited by the caller's own task all the while: only sending is shared.
         """
-        beating = asyncio.create_task(self._beat())
-        self._watch_until(self._sent + SLOW_SECONDS)
+        watching = asyncio.create_task(self._watch())
         try:
             async with self._limit:
                 yield
         finally:
-            if self._watch is not None:
-                self._watch.cancel()
-            beating.cancel()
+            watching.cancel()
 
-    def _watch_until(self, due: float) -> None:
-        """Look again when it is due: a time limit for each piece costs as much as its sending."""
-        self._watch = self._loop.call_at(due, self._check)
+    async def _watch(self) -> None:
+        """Let the limit expire where the client takes nothing, or has gone.
 
-    def _check(self) -> None:
-        now = self._loop.time()
-        due = (self._sent if self._waiting else now) + SLOW_SECONDS
-        if due > now:
-            self._watch_until(due)
-        else:
-            self._limit.reschedule(now)
-
-    async def _beat(self) -> None:
-        due = self._sent + SILENCE_SECONDS
-        try:
+        It looks now and then: a time limit for each piece costs as much as its sending.
+        """
+        with suppress(OSError):
             while True:
-                await asyncio.sleep(due - self._loop.time())
-                silent = self._sent + SILENCE_SECONDS <= due
-                if silent and self._head()[1]:
-                    await self.send(comment("keep-alive"))
-                due = (self._loop.time() if silent else self._sent) + SILENCE_SECONDS
-        except OSError:
-            return  # the client has gone: who sends the next piece finds out
+                limit = SLOW_SECONDS if self._waiting else SILENCE_SECONDS
+                if (left := self._sent + limit - self._loop.time()) > 0:
+                    await asyncio.sleep(left)
+                elif self._waiting:
+                    break
+                elif self._head()[1]:
+                    async with asyncio.timeout(SLOW_SECONDS):
+                        await self.send(comment("keep-alive"))
+                else:
+                    await asyncio.sleep(SILENCE_SECONDS)
+        self._limit.reschedule(self._loop.time())
 
 
 # --- Pages of other origins
