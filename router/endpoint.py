@@ -35,7 +35,7 @@ from router.driver import Candidate, Stopping
 from router.edge import ResponseBody, client_request, not_served, refused, respond, while_connected
 from router.exchange import Served, finish
 from router.pauses import PausedExchanges
-from router.serve import CutOff, NotServed, failure, serve
+from router.serve import CutOff, NotServed, serve
 from router.shadow import Shadows
 
 log = logging.getLogger(__name__)
@@ -298,7 +298,7 @@ async def _first(
         if not body.begun:
             raise
         code = error.code if isinstance(error, Refused) else error.failed.code
-    if ending := b"".join(failure(served, code)):
+    if ending := b"".join(served.close(Failed(code))):
         return ending
     raise CutOff(code)
 

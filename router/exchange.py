@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from cutover.errors import Failed, Outcome
-from cutover.flow import Flow, Frame, Request
+from cutover.flow import Flow, Request
 from cutover.normal_form import TokenUsage, model_of, usage
 from cutover.tape import Entry, Exchange, Run
 from router.driver import Candidate, Driver
@@ -75,11 +75,11 @@ class Served:
         self.runs.append(driver)
         return driver
 
-    def end_with(self, frames: Iterable[Frame]) -> None:
-        """Keep the frames by which the router ends the stream, and count them as sent."""
-        for frame in frames:
-            self.sent.add(frame)
-            self.ending.append(frame.raw)
+    def close(self, outcome: Outcome) -> list[bytes]:
+        """End the stream in its last run's place; return the frames, which count as sent."""
+        frames = self.sent.close(self.flow, self.request, outcome)
+        self.ending += frames
+        return frames
 
     def stop(self) -> None:
         """End the stream honestly and soon: the server stops."""

@@ -14,7 +14,7 @@ from cutover.errors import (
     StackFailed,
     outcome_of,
 )
-from cutover.flow import Frame, Texts
+from cutover.flow import Frame
 from router.driver import Candidate, Driver
 from router.exchange import Served
 from router.takeover import Due, PrefixMismatch
@@ -119,7 +119,9 @@ async def serve(
             storing = _store(exchange, driver, ended, held, store_pause)
             exchange.storing = asyncio.get_running_loop().create_task(storing)
             await asyncio.shield(exchange.storing)
-            for raw in _pause_frames(exchange, held):
+            for question in held:
+                sent.add(question)
+            for raw in [*(one.raw for one in held), *exchange.close(exchange.outcome)]:
                 yield raw
             return
         exchange.outcome = ended
@@ -139,7 +141,7 @@ async def serve(
         last = exchange.outcome = Failed("refused_late")
     if not (sent or began):
         raise NotServed(last)
-    ending = failure(exchange, last.code)
+    ending = exchange.close(last)
     for raw in ending:
         yield raw
     if not ending:
@@ -164,39 +166,16 @@ async def _next_frame(exchange: Served, driver: Driver) -> Frame | None:
     return frame
 
 
-def failure(exchange: Served, code: str) -> list[bytes]:
-    """Return the frames that end a stream honestly."""
-    flow, framer = exchange.flow, exchange.flow.framer()
-    framer.texts = Texts(exchange.sent.texts)
-    events = flow.failure(exchange.request.options, code, exchange.sent.last)
-    frames = [framer.frame(event) for event in events]
-    exchange.end_with(frames)
-    return [frame.raw for frame in frames]
-
-
 async def _store(
-    exchange: Served, driver: Driver, pause: Pause, held: Sequence[Frame], store_pause: StorePause
+    exchange: Served, driver: Driver, pause: Pause, held: list[Frame], store_pause: StorePause
 ) -> None:
-    """Settle the tape and store it; the outcome says whether it is."""
+    """Settle the tape and store it; the outcome says whether it is, and if not nothing is asked."""
     await exchange.tape.pause()
     exchange.close_soon(driver)
     try:
         await store_pause(exchange, pause.question, held)
     except Exception as error:  # noqa: BLE001 - whatever the store raises, the client is told
+        held.clear()
         exchange.outcome = Failed("pause_not_stored", "world", f"{type(error).__name__}: {error}")
     else:
         exchange.outcome = pause
-
-
-def _pause_frames(exchange: Served, held: Sequence[Frame]) -> list[bytes]:
-    """Return the frames that end a paused stream: its stored question, or why it is not stored."""
-    if isinstance(exchange.outcome, Failed):
-        return failure(exchange, exchange.outcome.code)
-    assert exchange.flow.pausing is not None  # noqa: S101 - only a flow with questions pauses
-    framer = exchange.flow.framer()
-    ending = exchange.flow.pausing.suspended(exchange.request.options)
-    for question in held:
-        exchange.sent.add(question)
-    frames = [framer.frame(event) for event in ending]
-    exchange.end_with(frames)
-    return [frame.raw for frame in (*held, *frames)]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Literal
 
-from cutover.errors import Failed, Left, Outcome, Pause, outcome_of
-from cutover.flow import Event, Flow, Request, Texts
+from cutover.errors import Failed, Left, Outcome, outcome_of
+from cutover.flow import Flow, Request
 from cutover.tape import Exchange, Fork, Run, Signal
 from router.driver import Candidate, Driver
 from router.exchange import Served
@@ -101,26 +101,9 @@ async def play(
             await closing
     outcome = run.ended or Failed("stack_failed")
     frames = [raw for _, raw in driver.frames]
-    framer = flow.framer()
-    framer.texts = Texts(sent.texts)
-    for event in _closing(flow, request, outcome, sent) if reported is None else ():
-        frame = framer.frame(event)
-        sent.add(frame)
-        frames.append(frame.raw)
+    if reported is None and (sent or not isinstance(outcome, Failed)):
+        frames += sent.close(flow, request, outcome)
     return Played(sent, driver, outcome, frames)
-
-
-def _closing(
-    flow: Flow, request: Request[object, object], outcome: Outcome, sent: Sent
-) -> Sequence[Event]:
-    """Return the events by which the router ends a stream that its stack does not end."""
-    match outcome:
-        case Pause() if flow.pausing is not None:
-            return flow.pausing.suspended(request.options)
-        case Failed(code=code) if sent:
-            return flow.failure(request.options, code, sent.last)
-        case _:
-            return ()
 
 
 Compare = Callable[[Served, Played], bool]

@@ -1,16 +1,17 @@
-"""What a client has of a stream, and how another stack goes on from there.
+"""What a client has of a stream, and how another stack goes on from there, or the router ends it.
 
 Text decides, not how it is cut: a stream is its marks (events that are not pure text) in order,
 and between them the text of each channel, joined.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
-from cutover.errors import CutoverError
-from cutover.flow import Frame, Framing, Texts
+from cutover.errors import CutoverError, Failed, Outcome, Pause
+from cutover.flow import Event, Flow, Frame, Framing, Request, Texts
 
 
 class PrefixMismatch(CutoverError):
@@ -48,6 +49,26 @@ class Sent:
         if frame.rest:
             self.marks.append(Mark(frame.name, frame.rest, dict(self.texts.lengths)))
         self.last = frame.name
+
+    def close(self, flow: Flow, request: Request[Any, Any], outcome: Outcome) -> list[bytes]:
+        """Add the frames by which the router ends a stream in its stack's place, and return them.
+
+        They end a pause or a failure; there are none where the flow's wire has no words for that.
+        """
+        framer = flow.framer()
+        framer.texts = Texts(self.texts)
+        events: Sequence[Event] = ()
+        match outcome:
+            case Pause() if flow.pausing is not None:
+                events = flow.pausing.suspended(request.options)
+            case Failed(code=code):
+                events = flow.failure(request.options, code, self.last)
+            case _:
+                pass
+        frames = [framer.frame(event) for event in events]
+        for frame in frames:
+            self.add(frame)
+        return [frame.raw for frame in frames]
 
 
 @dataclass(slots=True, eq=False)
