@@ -19,9 +19,8 @@ from compare.differences.rules import NONE, Rules
 from compare.differences.runs import Event, Reading, RunCall, ends, read_run
 from compare.differences.values import MISSING, MOST_BYTES, changes, common, readable, shape, shown
 from cutover.chat_form import encode
-from cutover.errors import Completed, GrammarViolated, Outcome, Refusal
+from cutover.errors import Completed, Outcome, Refusal
 from cutover.flow import Flow
-from cutover.flow_spec import GrammarCheck
 from cutover.records import TapeRecord
 
 HELD_US, HELD_TIMES = 1_000_000, 2
@@ -80,7 +79,7 @@ def differences(
     kinds = getattr(getattr(flow, "dialect", None), "ids", ())
     folding = Folding(lambda: (_ids(legacy), _ids(graph)), kinds)
     comparing = _Comparing(legacy, graph, pair.tape, rules, folding)
-    comparing.compare(flow, two_formats=graph_flow is not None)
+    comparing.compare(two_formats=graph_flow is not None)
     found = sorted(
         comparing.found,
         key=lambda one: (one.difference.at, _ORDER.get(one.difference.kind, len(_ORDER))),
@@ -133,13 +132,12 @@ class _Comparing:
     found: list[Finding] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
-    def compare(self, flow: Flow, *, two_formats: bool) -> None:
+    def compare(self, *, two_formats: bool) -> None:
         """Fill `found` and `left_out`."""
         self.outcomes()
         if two_formats:
             self.left_out.append("events: the runs have two wire formats")
         else:
-            self.grammar(flow)
             self.events(self.legacy.events, self.graph.events)
             self.annotations()
         self.events(self.legacy.streamed, self.graph.streamed)
@@ -177,24 +175,6 @@ class _Comparing:
             name = next((found[1] for found in broken if found), "")
             kind: Kind = "grammar" if name else "outcome"
             self.add(kind, name, both, self.ended, note=" → ".join(ends))
-
-    def grammar(self, flow: Flow) -> None:
-        """Compare whether the streams are in order, where the flow has an order."""
-        grammar = getattr(flow, "grammar", None)
-        if grammar is None or self.found:
-            return
-        broken: list[tuple[str, Any]] = []
-        for run in (self.legacy, self.graph):
-            check = GrammarCheck(grammar)
-            try:
-                for name in run.names:
-                    check.event(name)
-                broken.append(("", MISSING))
-            except GrammarViolated as error:
-                broken.append((error.got, str(error)))
-        (ours, why), (theirs, other) = broken
-        if ours != theirs:
-            self.add("grammar", ours or theirs, (why, other), self.ended, note="order")
 
     # What the client was told.
 

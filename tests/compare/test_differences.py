@@ -148,7 +148,11 @@ STREAMS: dict[str, tuple[list[Any], list[Any], list[str]]] = {
         [noted({"a": {"b": [{"c": 2}]}, "e": 1})],
         [f"event_changed noted note.{path}" for path in ("a.b[].c", "d", "e")],
     ),
-    "an event behind the end": ([said("a")], [said("a"), DONE, noted(1)], ["grammar noted"]),
+    "events behind the end": (
+        [said("a")],
+        [said("a"), DONE, noted(1)],
+        ["event_added done", "event_added noted"],
+    ),
     "text held back behind the first word": (
         [(5000, said("a")), (5100, said("b")), (9000, said("c"))],
         [(5000, said("a")), (9000, said("bc"))],
