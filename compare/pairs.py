@@ -8,12 +8,11 @@ from typing import Any, Final, Literal, cast
 import msgspec
 
 from compare.differences import Comparison, Pair
-from compare.differences.runs import DAMAGED
 from compare.report.streams import Exemplar, exemplar
 from compare.rows import End, ExchangeRow, PairRow, State
 from cutover.errors import Failed, Left
 from cutover.flow import Flow
-from cutover.records import RunRecord, TapeRecord
+from cutover.records import DAMAGED, RunRecord, TapeRecord
 from cutover.wire import ServiceFraming
 
 WhyNot = Literal[

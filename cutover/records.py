@@ -23,6 +23,10 @@ class RecordDamaged(CutoverError):
         self.reason = reason
 
 
+DAMAGED = (msgspec.MsgspecError, CutoverError, LookupError, ValueError, RecursionError)
+"""What the parts of a line raise that do not fit its flow, or each other."""
+
+
 class Binary(msgspec.Struct, frozen=True):
     """Bytes that are no UTF-8, in base64."""
 

@@ -9,17 +9,15 @@ import msgspec
 
 from compare.differences.values import readable
 from cutover.chat_form import encode
-from cutover.errors import Completed, CutoverError, Outcome, Pause
+from cutover.errors import Completed, Outcome, Pause
 from cutover.flow import Flow, Frame
-from cutover.records import RecordDamaged, RunRecord, TapeRecord
+from cutover.records import DAMAGED, RecordDamaged, RunRecord, TapeRecord
 from cutover.tape import HUMAN_ANSWER
 from cutover.wire import End, Piece, ServiceFraming, WholeBody
 
 _STREAMED_CALL: Final = re.compile(r"call (\d+) (name|arguments)")
 STREAMED_CALL: Final = "call"
 """The name under which a tool call that a stream tells of is compared."""
-DAMAGED: Final = (msgspec.MsgspecError, CutoverError, LookupError, ValueError, RecursionError)
-"""What the parts of a line raise that do not fit its flow, or each other."""
 _HALF: Final = "a frame is no whole event"
 
 

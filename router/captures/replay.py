@@ -16,9 +16,9 @@ from typing import Literal, Self, get_args
 
 import msgspec
 
-from cutover.errors import CutoverError, Failed, Left
+from cutover.errors import Failed, Left
 from cutover.flow import Flow
-from cutover.records import EntryRecord, RunRecord, TapeRecord
+from cutover.records import DAMAGED, EntryRecord, RunRecord, TapeRecord
 from cutover.tape import Call, Entry, Exchange, Fork, load, tape_record
 from router.captures import Captures, Redactor, Store
 from router.captures.lines import played_line
@@ -35,8 +35,6 @@ BEHIND_SECONDS = 0.05
 State = Literal["equal", "different", "failed"]
 """What a replay came to; `failed`: the stack failed where the one that served had not."""
 STATES: tuple[State, ...] = get_args(State)
-_DAMAGED = (msgspec.MsgspecError, CutoverError, LookupError, ValueError, RecursionError)
-"""What the parts of a line raise that do not fit its flow, or each other."""
 Compare = Callable[[Flow, TapeRecord, RunRecord, RunRecord], bool]
 """Whether a run is equal to the one that served; raises `CutoverError` where one is damaged."""
 
@@ -170,7 +168,7 @@ class Replay:
             if line is None:
                 return "redaction_failed"
             state = self._state(target, first.tape, last, line)
-        except _DAMAGED as error:
+        except DAMAGED as error:
             log.warning("exchange=%s damaged=%s", first.exchange, type(error).__name__)
             return "damaged"
         self.out.line(line)

@@ -1,7 +1,7 @@
 """The providers that the gateway asks: where they are, with which headers, over one pool."""
 
 import io
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from hmac import compare_digest
@@ -17,14 +17,16 @@ from cutover.tape.transport import BodySplitter, head_item
 
 CONNECT_SECONDS = 10.0
 CREDENTIALS: Final = ("authorization", "x-api-key", "api-key")
-_NOT_SENT: Final = frozenset(
-    {"host", "connection", "content-length", "transfer-encoding", "keep-alive", "te", "trailer"}
-    | {"upgrade", "expect", "proxy-authorization", "proxy-connection", "accept-encoding"}
+NOT_FORWARDED: Final = frozenset(
+    {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"}
+    | {"te", "trailer", "transfer-encoding", "upgrade", "host", "content-length", "expect"}
+    | {"accept-encoding"}
 )
+"""Headers of one connection or of one body, whoever sends them."""
 _DECODED: Final = frozenset({"", "identity", "gzip", "deflate", "br", "zstd"})
 """What aiohttp decodes, or says that it cannot."""
-_FRAMED: Final = frozenset({"", "chunked"})
-_STATUSES: Final = range(200, 600)
+FRAMED: Final = frozenset({"", "chunked"})
+STATUSES: Final = range(200, 600)
 _LARGE = 1 << 20
 """Bytes from which aiohttp wants a body as a file, so that it is sent in pieces."""
 _BLANK = ("User-Agent", "Accept", "Content-Type")
@@ -108,13 +110,19 @@ def equal(given: str, secret: str) -> bool:
     return compare_digest(given.encode(), secret.encode())
 
 
+def forwarded(name: str, kept: Collection[str] = NOT_FORWARDED) -> bool:
+    """Whether a header goes on; CGI and WSGI take `_` for `-`."""
+    spelt = name.replace("_", "-")
+    return spelt not in kept and not spelt.startswith("x-cutover-")
+
+
 def outgoing_headers(
     headers: Iterable[tuple[str, str]], gateway_key: str, provider: Provider
 ) -> list[tuple[str, str]]:
     """Return the headers that a provider gets: its key where the caller sent the gateway's."""
     sent = [("accept-encoding", "identity")]
     for name, value in headers:
-        if name in _NOT_SENT or name.replace("_", "-").startswith("x-cutover-"):
+        if not forwarded(name):
             continue
         if gateway_key and name in CREDENTIALS and equal(credential(name, value), gateway_key):
             if provider.key:
@@ -157,7 +165,7 @@ async def fetch(
         ) as response:
             coding = response.headers.get("content-encoding", "").lower()
             framing = response.headers.get("transfer-encoding", "").lower()
-            if coding not in _DECODED or framing not in _FRAMED or response.status not in _STATUSES:
+            if coding not in _DECODED or framing not in FRAMED or response.status not in STATUSES:
                 message = f"provider {provider.name!r}: {response.status} {coding} {framing}"
                 raise httpx.RemoteProtocolError(message)
             yield head_item(response.status, response.raw_headers)

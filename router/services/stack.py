@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,28 +15,21 @@ from cutover.tape import current_run
 from cutover.tape.exchange import current
 from cutover.wire import AnswerHead, Dialect, End, Piece, WholeBody
 from router.driver import STREAM_BYTES, Runaway
+from router.gateway.providers import FRAMED, NOT_FORWARDED, STATUSES, forwarded
 from router.gateway.runs import OpenRuns, headers
 from router.services.flow import ServiceRequest
 
 CONNECT_SECONDS = 5.0
 PIECE_BYTES = 4096
 """Bytes that are read at once: a service that sends thousands of tiny events holds up no other."""
-_NOT_FORWARDED: Final = frozenset(
-    {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"}
-    | {"te", "trailer", "transfer-encoding", "upgrade", "host", "content-length", "expect"}
-    | {"accept-encoding", "traceparent", "tracestate"}
-)
-_NOT_RETURNED: Final = _NOT_FORWARDED | {"content-encoding", "server", "date", "alt-svc"}
+_NOT_SENT: Final = NOT_FORWARDED | {"traceparent", "tracestate"}
+_NOT_RETURNED: Final = _NOT_SENT | {"content-encoding", "server", "date", "alt-svc"}
 _CODES: Final[Mapping[type[Exception], str]] = {
     TimeoutError: "service_silent",
     aiohttp.ClientPayloadError: "service_cut",
     Exception: "service_unavailable",
 }
-_KNOWN: Final = {
-    "content-encoding": frozenset({"", "identity"}),
-    "transfer-encoding": frozenset({"", "chunked"}),
-}
-_STATUSES: Final = range(200, 600)
+_KNOWN: Final = {"content-encoding": {"", "identity"}, "transfer-encoding": FRAMED}
 _WITHOUT_BODY: Final = frozenset({204, 304})
 _FRAMINGS: Final[Mapping[str, frozenset[str]]] = {
     "sse": frozenset({"text/event-stream"}),
@@ -128,8 +121,8 @@ class Service:
         run, own = current_run(), {"accept-encoding": "identity"}
         if run is not None:
             own |= headers(self.runs.open(run), self.gateway, self.gateway_key)
-        kept = _NOT_FORWARDED | {name.lower() for name in self.address.headers}
-        passed = [(name, _text(value)) for name, value in given if _passes(name, kept)]
+        kept = _NOT_SENT | {name.lower() for name in self.address.headers}
+        passed = [(name, _text(value)) for name, value in given if forwarded(name, kept)]
         none = current.set(None)  # the connection is the router's own: no escape of the run's
         try:
             return await self.session.request(
@@ -150,7 +143,7 @@ class Service:
             current.reset(none)
 
     async def _events(self, response: aiohttp.ClientResponse) -> AsyncIterator[Event]:
-        if response.status not in _STATUSES:
+        if response.status not in STATUSES:
             raise StackFailed(code="service_unavailable", detail=f"status {response.status}")
         for name, known in _KNOWN.items():
             if (encoding := response.headers.get(name, "").strip().lower()) not in known:
@@ -159,7 +152,7 @@ class Service:
             (name.decode("latin-1").lower(), value.decode("latin-1"))
             for name, value in response.raw_headers
         ]
-        passed = tuple(one for one in headers if _passes(one[0], _NOT_RETURNED))
+        passed = tuple(one for one in headers if forwarded(one[0], _NOT_RETURNED))
         head = AnswerHead(response.status, passed)
         yield head
         empty = response.method == "HEAD" or response.status in _WITHOUT_BODY
@@ -169,12 +162,6 @@ class Service:
         async for piece in response.content.iter_chunked(PIECE_BYTES):
             yield Piece(piece)
         yield End()
-
-
-def _passes(name: str, kept: Collection[str]) -> bool:
-    """Whether a header goes on; CGI and WSGI take `_` for `-`."""
-    spelt = name.replace("_", "-")
-    return spelt not in kept and not spelt.startswith("x-cutover-")
 
 
 def _text(value: str) -> str:
