@@ -123,29 +123,17 @@ def _frames(line: RunRecord, flow: Flow, reading: Reading) -> Iterator[tuple[int
     """Yield a line's frames with their stamps."""
     framer = flow.framer()
     if not isinstance(framer, ServiceFraming):
-        at, told = 0, True
-
-        def raws() -> Iterator[bytes]:
-            nonlocal at, told
-            for one in line.frames:
-                at, told = one.at, False
-                yield one.data
-                if not told:
-                    raise RecordDamaged(_HALF)
-
-        for frame in flow.stored_frames(raws()):
-            told = True
-            yield at, frame
+        frames = [*flow.stored_frames(one.data for one in line.frames)]
+        if len(frames) != len(line.frames):
+            raise RecordDamaged(_HALF)
+        yield from ((one.at, frame) for one, frame in zip(line.frames, frames, strict=True))
         return
-    body, said = b"", False
-    for one in line.frames:
-        body += one.data
-        for frame in framer.read(Piece(one.data)) if one.data else ():
+    body, said = b"".join(one.data for one in line.frames), False
+    pieces = [(one.at, Piece(one.data)) for one in line.frames if one.data]
+    for at, event in (*pieces, (reading.ended, End())):
+        for frame in framer.read(event):
             said = said or bool(frame.rest or frame.texts)
-            yield one.at, frame
-    for frame in framer.read(End()):
-        said = said or bool(frame.rest or frame.texts)
-        yield reading.ended, frame
+            yield at, frame
     if body.strip() and not said:  # an answer that is no stream
         for frame in framer.read(WholeBody(body)):
             yield reading.ended, frame
