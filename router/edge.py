@@ -32,8 +32,6 @@ SILENCE_SECONDS = 15.0
 """Proxies take a stream that is silent for a minute, some for less, as dead."""
 SLOW_SECONDS = 30.0
 """How long a client may take nothing of what is sent to it."""
-
-
 BODY_SECONDS = 60.0
 """What a client may take to send its body; it takes no stream's place meanwhile."""
 
@@ -123,16 +121,12 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     code: str
     detail: str = ""
 
-    def encode(self) -> bytes:
-        """Return the body as JSON."""
-        return msgspec.json.encode(self)
-
     def response(self) -> Response:
         """Return the whole response."""
         headers = {"retry-after": "1"} if self.status == OVERLOADED else {}
         if self.status in CLOSING:
             headers["connection"] = "close"
-        return Response(self.encode(), self.status, headers, CONTENT_TYPE)
+        return Response(msgspec.json.encode(self), self.status, headers, CONTENT_TYPE)
 
 
 def problem(status: int, code: str, detail: str = "") -> Problem:

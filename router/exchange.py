@@ -64,7 +64,8 @@ class Served:
     """When the client had the last frame."""
     model_calls: list[ModelCall] = field(default_factory=list)
     """What was asked of models; known when the exchange has ended."""
-    _closing: set[asyncio.Task[None]] = field(default_factory=set)
+    closing: list[asyncio.Task[None]] = field(default_factory=list)
+    """What closes its runs in the background."""
 
     def begin(self, candidate: Candidate) -> Driver:
         """Begin a run of a stack; any but the first is a fallback."""
@@ -108,13 +109,7 @@ class Served:
     def close_soon(self, driver: Driver) -> None:
         """Close a run in the background: it must hold up neither its successor nor the client."""
         if (task := driver.cancel()) is not None:
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
-
-    async def closed(self) -> None:
-        """Wait for the runs that close in the background."""
-        if self._closing:
-            await asyncio.wait(set(self._closing))
+            self.closing.append(task)
 
 
 async def finish(exchange: Served, then: Callable[[Served], Awaitable[None]] | None = None) -> None:
@@ -127,7 +122,8 @@ async def finish(exchange: Served, then: Callable[[Served], Awaitable[None]] | N
     for driver in exchange.runs:
         driver.run.end(exchange.outcome)
     await exchange.tape.aclose()
-    await exchange.closed()
+    if exchange.closing:
+        await asyncio.wait(exchange.closing)
     exchange.model_calls = [_model_call(one) for one in exchange.tape.entries if one.call.model]
     _log(exchange, exchange.ended)
     if then is not None:

@@ -23,13 +23,8 @@ def served_lines(served: Served, at: int) -> list[RunRecord]:
     lines = [_line(served, one.run, one.run.ended, one.frames, at) for one in failed]
     frames = [*last.frames, *((last.run.now, frame) for frame in served.ending)]
     line = _line(served, last.run, served.outcome, frames, at)
-    lines.append(
-        msgspec.structs.replace(
-            line,
-            first_text_us=_since(served, served.first_text),
-            ended_us=_since(served, served.ended),
-        )
-    )
+    first, ended = (_since(served, one) for one in (served.first_text, served.ended))
+    lines.append(msgspec.structs.replace(line, first_text_us=first, ended_us=ended))
     return [msgspec.structs.replace(lines[0], tape=tape_record(served.tape)), *lines[1:]]
 
 

@@ -36,7 +36,7 @@ _SAID_SECONDS = 10.0
 """How often a warning says what is dropped: a full disk fails at every batch."""
 
 Made = tuple[Sequence[RunRecord], TapeRecord | None]
-"""Lines of an exchange, and its tape."""
+"""Lines of an exchange, and its tape where none of them holds it."""
 _Offer = tuple[Callable[[], Made], int, int]
 """How lines are made, how many, and their weight in the queue."""
 
@@ -89,12 +89,7 @@ class Captures:
             self.dropped["tape_overflowed"] += len(exchange.runs)
             return
         at = began(exchange)
-
-        def made() -> Made:
-            lines = served_lines(exchange, at)
-            return lines, lines[0].tape
-
-        self._offer(made, len(exchange.runs), exchange.size)
+        self._offer(lambda: (served_lines(exchange, at), None), len(exchange.runs), exchange.size)
 
     def played(self, exchange: Served, played: Played) -> None:
         """Store a shadow's run."""
@@ -108,7 +103,7 @@ class Captures:
     def line(self, record: RunRecord) -> None:
         """Store a line that exists, such as one of another store."""
         size = sum(len(frame.data) for frame in record.frames)
-        self._offer(lambda: ([record], record.tape), 1, size)
+        self._offer(lambda: ([record], None), 1, size)
 
     @property
     def behind(self) -> bool:
@@ -166,7 +161,8 @@ class Captures:
         for line in lines:
             reason = "redaction_failed"
             try:
-                redacted = self.redactor.line(line, tape) if self.redactor else line
+                served = tape or lines[0].tape
+                redacted = self.redactor.line(line, served) if self.redactor else line
                 reason = "not_encodable"
                 encoded = encode(redacted)
                 day = datetime.fromtimestamp(line.at / 1e6, UTC).date()

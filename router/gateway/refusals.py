@@ -60,7 +60,7 @@ class CallRefused(CutoverError):
                 said = {"message": self.detail, "type": kind, "code": self.code, "param": None}
                 return msgspec.json.encode({"error": said})
             case "problem":
-                return problem(self.status, self.code, self.detail).encode()
+                return msgspec.json.encode(problem(self.status, self.code, self.detail))
 
 
 def form_of(path: str, headers: Mapping[str, str]) -> Form:
