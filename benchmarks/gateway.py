@@ -18,6 +18,7 @@ import uvloop
 from benchmarks.processes import announced, configured, listening, nginx, running
 from benchmarks.streams import EVENTS, median_ratio, medians, rates
 from cutover import Exchange, Run
+from harness.server.listener import listener
 from router.gateway import Gateway, GatewaySettings, Provider, open_connections
 from router.gateway.runs import OpenRuns
 
@@ -43,9 +44,7 @@ async def serve(url: str) -> None:
                 path = f"/runs/{runs.open(run)}{scope['path']}".encode()
                 await gateway({**scope, "raw_path": path}, receive, send)
 
-        options: dict[str, Any] = {"ws": "none", "lifespan": "off", "proxy_headers": False}
-        config = uvicorn.Config(recorded, port=PORT, log_level="warning", **options)
-        await uvicorn.Server(config).serve()
+        await uvicorn.Server(listener(recorded, port=PORT, lifespan="off")).serve()
 
 
 async def figures() -> AsyncIterator[str]:

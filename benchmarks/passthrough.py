@@ -1,7 +1,6 @@
 """What passing a service's streams through costs: the router beside no router, and beside nginx."""
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 
 import numpy as np
 
@@ -25,11 +24,12 @@ keys = {{ user = "body.user" }}
 
 async def throughput() -> AsyncIterator[str]:
     """Measure streams a second through the router and through nginx, in turns."""
-    async with AsyncExitStack() as opened:
-        url = await opened.enter_async_context(announced("benchmarks.upstream", str(EVENTS), "0"))
-        await opened.enter_async_context(configured(ROUTER, _SETTINGS, 18_601, url=url))
-        at = {"router": "http://127.0.0.1:18601", "direct": url}
-        at |= await opened.enter_async_context(nginx(url, 18_602))
+    async with (
+        announced("benchmarks.upstream", str(EVENTS), "0") as url,
+        configured(ROUTER, _SETTINGS, 18_601, url=url),
+        nginx(url, 18_602) as beside,
+    ):
+        at = {"router": "http://127.0.0.1:18601", "direct": url, **beside}
         found = await rates({name: f"{origin}/ask" for name, origin in at.items()})
     yield f"streams of {EVENTS} events a second, 20 at once: {medians(found)}"
     if "nginx" in found:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 
 import aiohttp
 import numpy as np
@@ -61,12 +60,12 @@ async def paced(session: aiohttp.ClientSession, port: int, rate: float) -> list[
 async def figures() -> AsyncIterator[str]:
     """Measure both in turns, at a third of what one router can do, and read the ledger."""
     firsts: dict[str, list[float]] = {name: [] for name in PORTS}
-    async with AsyncExitStack() as opened:
-        await opened.enter_async_context(provider(5))
-        for name, port in PORTS.items():
-            percent = 100.0 if name == "mirrored" else 0.0
-            await opened.enter_async_context(configured(ROUTER, _SETTINGS, port, percent=percent))
-        session = await opened.enter_async_context(aiohttp.ClientSession())
+    async with (
+        provider(5),
+        configured(ROUTER, _SETTINGS, PORTS["alone"], percent=0.0),
+        configured(ROUTER, _SETTINGS, PORTS["mirrored"], percent=100.0),
+        aiohttp.ClientSession() as session,
+    ):
         most = await capacity(session, PORTS["alone"])
         for number in range(ROUNDS + 1):
             for name in sorted(PORTS, reverse=bool(number % 2)):
