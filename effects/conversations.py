@@ -1,11 +1,16 @@
-"""Turns of chats, in the database or in a Memory service over HTTP."""
+"""Turns of chats, in the database or in a Memory service over HTTP.
+
+The database has them in the order in which they were first added. A service answers the three
+requests of docs/architecture.md. The same turn again (id, flow, chat, role, content, user) is no
+conflict. Ids are percent-encoded as one segment of the path. Answers that are not in the table
+there, redirects among them, and silence raise `httpx.HTTPError`.
+"""
 
 from collections.abc import Collection
 from http import HTTPStatus
 from typing import Any, Literal
 from urllib.parse import quote
 
-import httpx
 import msgspec
 from sqlalchemy import or_, select, tuple_
 
@@ -56,106 +61,66 @@ class NotForgotten(CutoverError):
         super().__init__("the Memory service holds the turns: remove them there")
 
 
-class StoredConversations:
-    """Turns in the database, in the order in which they were first added."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def find(self, flow: str, message_id: str) -> Turn | None:
-        """Return the turn of that id, None where there is none."""
-        wanted = _turns.where(TurnRow.flow == flow, TurnRow.id == message_id)
-        async with self._database.engine.connect() as connection:
-            row = (await connection.execute(wanted)).mappings().first()
-        return None if row is None else msgspec.convert(row, Turn)
-
-    async def history(self, flow: str, chat_id: str, limit: int) -> list[Turn]:
-        """Return the newest `limit` turns of a chat, the oldest of them first."""
-        of_chat = _turns.where(TurnRow.flow == flow, TurnRow.chat_id == chat_id)
-        newest = of_chat.order_by(TurnRow.seq.desc()).limit(limit)
-        async with self._database.engine.connect() as connection:
-            rows = (await connection.execute(newest)).mappings().all()
-        return [msgspec.convert(row, Turn) for row in reversed(rows)]
-
-    async def add(self, turn: Turn) -> None:
-        """Store a turn, once; raises `TurnDiffers` where its id belongs to another."""
-        insert = self._database.insert_new(TurnRow, **msgspec.structs.asdict(turn))
-        same = [getattr(TurnRow, name) == getattr(turn, name) for name in _IDENTITY]
-        async with self._database.engine.begin() as connection:
-            if (await connection.execute(insert)).first() is not None:
-                return
-            if (await connection.execute(select(TurnRow.seq).where(*same))).first() is None:
-                raise TurnDiffers(turn.id)
-
-
-class ServiceConversations:
-    """Turns in a Memory service, which answers the three requests of docs/architecture.md.
-
-    The same turn again (id, flow, chat, role, content, user) is no conflict. Ids are
-    percent-encoded as one segment of the path. Answers that are not in the table there, redirects
-    among them, and silence raise `httpx.HTTPError`.
-    """
-
-    def __init__(self, client: httpx.AsyncClient) -> None:
-        self._client = client
-
-    async def find(self, flow: str, message_id: str) -> Turn | None:
-        """Return the turn of that id, None where there is none."""
-        answer = await self._client.get(f"messages/{_segment(message_id)}", params={"flow": flow})
-        if answer.status_code == HTTPStatus.NOT_FOUND:
-            return None
-        return msgspec.json.decode(answer.raise_for_status().content, type=Turn)
-
-    async def history(self, flow: str, chat_id: str, limit: int) -> list[Turn]:
-        """Return the newest `limit` turns of a chat, the oldest of them first."""
-        path, query = f"chats/{_segment(chat_id)}/messages", {"flow": flow, "limit": str(limit)}
-        answer = await self._client.get(path, params=query)
-        return msgspec.json.decode(answer.raise_for_status().content, type=list[Turn])
-
-    async def add(self, turn: Turn) -> None:
-        """Store a turn, once; raises `TurnDiffers` where its id belongs to another."""
-        answer = await self._client.put(
-            f"messages/{_segment(turn.id)}",
-            params={"flow": turn.flow},
-            content=msgspec.json.encode(turn),
-            headers={"content-type": "application/json"},
-        )
-        if answer.status_code == HTTPStatus.CONFLICT:
-            raise TurnDiffers(turn.id)
-        answer.raise_for_status()
-
-
-def store() -> StoredConversations | ServiceConversations:
-    """Return the store that the current world's settings name."""
-    world = current()
-    if world.http is not None:
-        return ServiceConversations(world.http)
-    return StoredConversations(world.database)
-
-
 @effect("conversations.history")
 async def history(flow: str, chat_id: str, limit: int) -> list[Turn]:
     """Return the newest `limit` turns of a chat, the oldest of them first; none of chat ""."""
+    return await _newest(flow, chat_id, limit)
+
+
+async def messages(flow: str, chat_id: str) -> list[Turn]:
+    """Return all turns of a chat, the oldest first; not on the tape."""
+    return await _newest(flow, chat_id, ALL)
+
+
+async def _newest(flow: str, chat_id: str, limit: int) -> list[Turn]:
     if not chat_id or limit <= 0:
         return []
-    return await store().history(flow, chat_id, limit)
+    world = current()
+    if world.http is not None:
+        path, query = f"chats/{_segment(chat_id)}/messages", {"flow": flow, "limit": str(limit)}
+        answer = await world.http.get(path, params=query)
+        return msgspec.json.decode(answer.raise_for_status().content, type=list[Turn])
+    of_chat = _turns.where(TurnRow.flow == flow, TurnRow.chat_id == chat_id)
+    newest = of_chat.order_by(TurnRow.seq.desc()).limit(limit)
+    async with world.database.engine.connect() as connection:
+        rows = (await connection.execute(newest)).mappings().all()
+    return [msgspec.convert(row, Turn) for row in reversed(rows)]
 
 
 @effect("conversations.find")
 async def find(flow: str, message_id: str) -> Turn | None:
     """Return the turn of that id, None where the flow has none."""
-    return await store().find(flow, message_id)
+    world = current()
+    if world.http is not None:
+        path = f"messages/{_segment(message_id)}"
+        answer = await world.http.get(path, params={"flow": flow})
+        if answer.status_code == HTTPStatus.NOT_FOUND:
+            return None
+        return msgspec.json.decode(answer.raise_for_status().content, type=Turn)
+    wanted = _turns.where(TurnRow.flow == flow, TurnRow.id == message_id)
+    async with world.database.engine.connect() as connection:
+        row = (await connection.execute(wanted)).mappings().first()
+    return None if row is None else msgspec.convert(row, Turn)
 
 
 @effect("conversations.add", writes=True, raises=(TurnDiffers,))
 async def add(turn: Turn) -> None:
     """Store a turn, once; raises `TurnDiffers` where its id belongs to another of the flow."""
-    await store().add(turn)
-
-
-async def messages(flow: str, chat_id: str) -> list[Turn]:
-    """Return all turns of a chat, the oldest first."""
-    return await store().history(flow, chat_id, ALL) if chat_id else []
+    world, fields = current(), msgspec.structs.asdict(turn)
+    if world.http is not None:
+        path, query = f"messages/{_segment(turn.id)}", {"flow": turn.flow}
+        answer = await world.http.put(path, params=query, json=fields)
+        if answer.status_code == HTTPStatus.CONFLICT:
+            raise TurnDiffers(turn.id)
+        answer.raise_for_status()
+        return
+    insert = world.database.insert_new(TurnRow, **fields)
+    same = [getattr(TurnRow, name) == fields[name] for name in _IDENTITY]
+    async with world.database.engine.begin() as connection:
+        if (await connection.execute(insert)).first() is not None:
+            return
+        if (await connection.execute(select(TurnRow.seq).where(*same))).first() is None:
+            raise TurnDiffers(turn.id)
 
 
 async def users(user_id: str) -> dict[Chat, set[str]]:

@@ -77,7 +77,7 @@ async def exchange(name: str, serves: str = "legacy", plays: str = "graph") -> C
     chat = body.get("session_id") or "c"
     async with staged(chunk_ms=300.0, workers=workers, **SET) as stage:
         for number, turn in enumerate(turns, 1):
-            await conversations.store().add(Turn(f"t{number}", case.flow, chat, **BEFORE | turn))
+            await conversations.add(Turn(f"t{number}", case.flow, chat, **BEFORE | turn))
         for number, one in enumerate(memories, 1):
             memory = Memory(f"k{number}", session_id="before", **one)
             await stage.world.memory.aput(namespace("u"), memory.id, memory.value())

@@ -11,7 +11,7 @@ import pytest
 
 from cutover import Exchange
 from effects import conversations
-from effects.conversations import ServiceConversations, StoredConversations, Turn, TurnDiffers
+from effects.conversations import Turn, TurnDiffers
 from effects.world import SERVICE_SECONDS, EffectSettings, World, open_world, use
 from tests.effects.conftest import Policy, taped
 
@@ -22,12 +22,14 @@ def turn(turn_id: str, **changes: Any) -> Turn:
     return Turn(**(fields | {"id": turn_id, "at": "2026-01-31T12:00:00.000+00:00"} | changes))
 
 
-def memory_service(
-    turns: StoredConversations,
-) -> Callable[[httpx.Request], Coroutine[None, None, httpx.Response]]:
+def memory_service(world: World) -> Callable[[httpx.Request], Coroutine[Any, Any, httpx.Response]]:
     """Return a handler that answers the three requests of the protocol from a database."""
 
     async def answer(request: httpx.Request) -> httpx.Response:
+        with use(world):
+            return await stored(request)
+
+    async def stored(request: httpx.Request) -> httpx.Response:
         assert request.headers["authorization"] == "Bearer secret"
         path = request.url.raw_path.decode().partition("?")[0]
         _, version, kind, name, *_ = path.split("/")
@@ -35,15 +37,15 @@ def memory_service(
         flow = request.url.params["flow"]
         if kind == "chats":
             limit = int(request.url.params["limit"])
-            found = await turns.history(flow, unquote(name), limit)
+            found = await conversations.history(flow, unquote(name), limit)
             return httpx.Response(200, content=msgspec.json.encode(found))
         if request.method == "PUT":
             try:
-                await turns.add(msgspec.json.decode(request.content, type=Turn))
+                await conversations.add(msgspec.json.decode(request.content, type=Turn))
             except TurnDiffers:
                 return httpx.Response(409)
             return httpx.Response(201)
-        one = await turns.find(flow, unquote(name))
+        one = await conversations.find(flow, unquote(name))
         return httpx.Response(404) if one is None else httpx.Response(200, json=as_json(one))
 
     return answer
@@ -63,7 +65,7 @@ async def store(request: pytest.FixtureRequest, world: World) -> AsyncIterator[W
     async with httpx.AsyncClient(
         base_url="http://memory.test/v1",
         headers={"authorization": "Bearer secret"},
-        transport=httpx.MockTransport(memory_service(StoredConversations(world.database))),
+        transport=httpx.MockTransport(memory_service(world)),
     ) as client:
         with use(replace(world, http=client)) as opened:
             yield opened
@@ -171,14 +173,13 @@ async def test_settings_choose_the_service() -> None:
         memory_service_token="secret",
     )
     async with open_world(settings) as world:
-        assert isinstance(conversations.store(), ServiceConversations)
         assert world.http is not None
         request = world.http.build_request("GET", "messages/a")
         assert str(request.url) == "https://memory.test/v1/messages/a"
         assert request.headers["authorization"] == "Bearer secret"
         assert world.http.timeout.read == SERVICE_SECONDS
-    async with open_world(EffectSettings(database="sqlite+aiosqlite://")):
-        assert isinstance(conversations.store(), StoredConversations)
+    async with open_world(EffectSettings(database="sqlite+aiosqlite://")) as world:
+        assert world.http is None
 
 
 @pytest.mark.parametrize("status", [302, 404, 500])
