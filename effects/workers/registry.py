@@ -6,13 +6,12 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from functools import wraps
 from typing import Any, Final
 
 import msgspec
 
 from cutover import effect
-from cutover.errors import Control, CutoverError, EffectFailed
+from cutover.errors import Control, CutoverError
 from effects.tools import arguments_of
 
 log = logging.getLogger(__name__)
@@ -46,7 +45,7 @@ Report = Progress | Result
 class Impossible(CutoverError):
     """An action cannot do what it is asked; `why` is for clients and models."""
 
-    def __init__(self, *, why: str) -> None:
+    def __init__(self, why: str) -> None:
         super().__init__(why)
 
 
@@ -82,24 +81,13 @@ def action(
 ) -> Callable[[Callable[..., AsyncIterator[Report]]], Action]:
     """Make the effect `worker.WORKER.NAME` of an async generator with typed parameters.
 
-    `Impossible` becomes a failed result that says why, another exception one that does not.
+    It raises `Impossible` for what it cannot do; another exception leaves its outcome unknown.
     """
+    effect_name = f"worker.{worker}.{name}"
 
     def decorate(function: Callable[..., AsyncIterator[Report]]) -> Action:
-        @effect(f"worker.{worker}.{name}", writes=writes, seconds=seconds)
-        @wraps(function)
-        async def perform(*args: Any, **kwargs: Any) -> AsyncIterator[Report]:
-            try:
-                async with aclosing(function(*args, **kwargs)) as reports:  # type: ignore[type-var] # a generator, annotated as the tape reads it
-                    async for report in reports:
-                        yield report
-            except Impossible as reason:
-                yield Result(ok=False, message=str(reason))
-            except Exception:
-                log.exception("action failed worker=%s action=%s", worker, name)
-                yield Result(ok=False, message=f"{worker}.{name} failed")
-
-        return Action(worker, name, writes, arguments_of(function), perform)
+        taped = effect(effect_name, writes=writes, seconds=seconds, raises=(Impossible,))
+        return Action(worker, name, writes, arguments_of(function), taped(function))
 
     return decorate
 
@@ -117,12 +105,9 @@ class Workers:
         """Carry out an instruction: yield progress, and one result at the end.
 
         What cannot be carried out, or fails, is a result that is not ok; only the tape's own
-        exceptions are raised.
+        exceptions are raised, and `KeyError` for an action that is not there.
         """
-        found = self._actions.get((worker, name))
-        if found is None:
-            yield Result(ok=False, message=f"there is no action {worker}.{name}")
-            return
+        found = self._actions[worker, name]
         try:
             checked = msgspec.structs.asdict(msgspec.convert(arguments, found.arguments))
         except (msgspec.ValidationError, RecursionError) as failure:
@@ -136,8 +121,11 @@ class Workers:
                     yield report
         except Control:
             raise
-        except EffectFailed as failure:
-            log.error("action cut off worker=%s action=%s error=%s", worker, name, failure)
+        except Impossible as reason:
+            ended = True
+            yield Result(ok=False, message=str(reason))
+        except Exception:
+            log.exception("action cut off worker=%s action=%s", worker, name)
         if not ended:
             message = f"{worker}.{name} was cut off; its outcome is unknown"
             yield Result(ok=False, message=message, unknown=found.writes)
