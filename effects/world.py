@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from effects.models import Models
     from effects.tools import Tools
-    from effects.workers import Workers
+    from effects.workers.registry import Workers
 
 REDIS_SECONDS: Final = 1.0
 """How long a call of Redis may take, and connecting to it."""

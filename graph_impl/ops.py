@@ -14,8 +14,9 @@ from typing_extensions import TypedDict
 from cutover import StackFailed, wrap_graph
 from effects import conversations, pauses
 from effects.conversations import Turn
-from effects.workers import Progress, Result, audit
+from effects.workers import audit
 from effects.workers.audit import AuditEntry
+from effects.workers.registry import Progress, Result
 from effects.world import current, new_id, read_clock
 from graph_impl.flow import Context, answer, options_of, prompt, replacing, send, stack_of
 from graph_impl.model import ask, chat_model, find_model

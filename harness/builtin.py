@@ -19,7 +19,8 @@ from effects.models import DEFAULTS, ModelEntry, Models
 from effects.pauses import Pauses
 from effects.threads import open_threads
 from effects.tools import Tools
-from effects.workers import Workers, WorkerSettings, actions
+from effects.workers import actions
+from effects.workers.registry import Workers, WorkerSettings
 from effects.world import World, current, use
 from harness.config import Settings
 from harness.containment import contexts_in_threads, watch_escapes

@@ -10,8 +10,9 @@ from cutover import Request, StackFailed
 from cutover.tape import timed
 from effects import conversations, pauses
 from effects.conversations import Turn
-from effects.workers import Progress, Result, audit
+from effects.workers import audit
 from effects.workers.audit import AuditEntry
+from effects.workers.registry import Progress, Result
 from effects.world import current, new_id, read_clock
 from legacy.model import Message, ask, render
 from rules import intents, risk

@@ -20,8 +20,8 @@ import requests
 from msgspec import Meta
 
 from effects import world
-from effects.workers import Impossible, Progress, Report, Result, WorkerSettings, action
 from effects.workers.command import run_command
+from effects.workers.registry import Impossible, Progress, Report, Result, WorkerSettings, action
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, suppress
 from typing import Final, cast
 
-from effects.workers import Progress, Report, Result
+from effects.workers.registry import Progress, Report, Result
 
 GRACE_SECONDS: Final = 2.0
 """From SIGTERM to SIGKILL."""

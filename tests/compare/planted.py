@@ -18,7 +18,7 @@ from cutover import Event, Refused, Request, StackFailed
 from cutover.wire import AnswerHead, Piece, WholeBody
 from effects import conversations
 from effects.memory import Memory
-from effects.workers import Result
+from effects.workers.registry import Result
 from rules.flows.companion import CompanionToolResult
 from rules.flows.ops import OpsProgress
 from tests.compare.exchanges import Name, completing, stacks

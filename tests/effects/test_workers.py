@@ -18,9 +18,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from cutover import Exchange
-from effects.workers import Progress, Report, Result, Workers, WorkerSettings, action
 from effects.workers.actions import ACTIONS
 from effects.workers.command import run_command
+from effects.workers.registry import Progress, Report, Result, Workers, WorkerSettings, action
 from effects.world import World, use
 from rules.risk import ACTIONS as RULES
 from tests.effects.conftest import taped
