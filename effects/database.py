@@ -164,7 +164,7 @@ class WriteRow(Table):
 
 
 class PinRow(Table):
-    """The stack that a conversation stays with; `at` in seconds since the epoch."""
+    """The stack that a conversation, by its digest, stays with; `at` in seconds since the epoch."""
 
     __tablename__ = "pins"
 

@@ -1,16 +1,13 @@
 """What a rollout remembers: the stack of each conversation, and what users think of exchanges."""
 
 from hashlib import blake2b
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 from sqlalchemy import select
 
 from effects.database import FeedbackRow, PinRow
 from effects.world import current
-
-MOST_CHARACTERS: Final = 512
-"""Characters of a conversation's id that are stored as they are."""
 
 
 async def pin(flow: str, conversation: str, stack: str) -> str:
@@ -39,10 +36,8 @@ async def forget_pin(flow: str, conversation: str, *, dry_run: bool = False) -> 
 
 
 def _stored(conversation: str) -> str:
-    """Return what a conversation is stored as: an id that no index takes, as its digest."""
-    if len(conversation) <= MOST_CHARACTERS and "\0" not in conversation:
-        return conversation
-    return f"blake2b:{blake2b(conversation.encode()).hexdigest()}"
+    """Return what a conversation is stored as: its digest, since an index takes no long ids."""
+    return blake2b(conversation.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
 class Feedback(msgspec.Struct, frozen=True):
