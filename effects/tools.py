@@ -111,13 +111,9 @@ class Tools:
         return cls([*besides, *(one for name in names for one in _load(name))])
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The names, in the order in which models see them."""
-        return tuple(self._tools)
-
-    def spec(self, name: str) -> ToolSpec:
-        """Return what models see of a tool; raises `ToolError` `unknown_tool`."""
-        return self._find(name).spec
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """What models see of each tool, in the order in which they see them."""
+        return tuple(one.spec for one in self._tools.values())
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], *, user_id: str = "", session_id: str = ""
@@ -126,7 +122,8 @@ class Tools:
 
         Raises `ToolError` with one of its codes, and what the tape stops a run with.
         """
-        found = self._find(name)
+        if (found := self._tools.get(name)) is None:
+            raise ToolError(code="unknown_tool")
         try:
             checked = msgspec.convert(arguments, found.arguments)
         except (msgspec.ValidationError, RecursionError) as failure:
@@ -141,11 +138,6 @@ class Tools:
             log.error("tool call lost tool=%s error=%r", name, failure)
             unknown = isinstance(failure, EffectFailed) and failure.kind == OUTCOME_UNKNOWN
             raise ToolError(code="outcome_unknown" if unknown else "tool_failed") from failure
-
-    def _find(self, name: str) -> Tool:
-        if name not in self._tools:
-            raise ToolError(code="unknown_tool")
-        return self._tools[name]
 
 
 _HIDDEN: Final = frozenset({"user_id", "session_id"})

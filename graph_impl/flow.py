@@ -146,8 +146,7 @@ def langchain_tools(
             handle_tool_error=True,
         )
 
-    tools = current().tools
-    return [made(tools.spec(name)) for name in tools.names] if enabled and entry.tools else []
+    return [made(spec) for spec in current().tools.specs] if enabled and entry.tools else []
 
 
 async def run_round(

@@ -161,10 +161,8 @@ def _joined(before: Any, value: Any) -> Any:
 
 def offered(entry: ModelEntry, *, enabled: bool) -> list[Message]:
     """Return the tools that a model is offered, as the API takes them."""
-    tools = current().tools
-    names = tools.names if enabled and entry.tools else ()
-    functions = map(msgspec.to_builtins, map(tools.spec, names))
-    return [{"type": "function", "function": function} for function in functions]
+    specs = current().tools.specs if enabled and entry.tools else ()
+    return [{"type": "function", "function": msgspec.to_builtins(one)} for one in specs]
 
 
 async def stream(
