@@ -2,8 +2,6 @@
 
 import logging
 import operator
-from collections.abc import AsyncIterator
-from contextlib import aclosing
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -15,9 +13,8 @@ from langgraph.runtime import Runtime
 from langgraph.types import Overwrite
 from typing_extensions import TypedDict
 
-from cutover import EffectFailed, Request, StackFailed, wrap_graph
+from cutover import EffectFailed, StackFailed, wrap_graph
 from cutover.errors import Failed, outcome_of
-from cutover.tape import current_run
 from effects import conversations
 from effects.conversations import Turn
 from effects.memory import memories, namespace
@@ -227,15 +224,5 @@ GRAPH = builder.compile(store=CurrentStore())
 
 
 _taped = wrap_graph(GRAPH)
-_run = stack_of(_taped, wire.PipelineEvent, wire.PipelineToken)
-
-
-async def stack(
-    request: Request[wire.PipelineRequest, wire.PipelineOptions],
-) -> AsyncIterator[wire.PipelineEvent]:
-    """Run the graph for a request, and return the flow's events of what it streams."""
-    async with aclosing(_run(request)) as events:
-        async for event in events:
-            yield event
-    if (run := current_run()) is not None:
-        log.info("%s", wire.performance(run.nodes))
+stack = stack_of(_taped, wire.PipelineEvent, wire.PipelineToken)
+"""Runs the graph for a request: tokens are the model's, and those that nodes append."""

@@ -9,7 +9,7 @@ import openai
 
 from cutover import EffectFailed, Request, StackFailed
 from cutover.errors import Failed, outcome_of
-from cutover.tape import current_run, timed
+from cutover.tape import timed
 from effects import conversations
 from effects.conversations import Turn
 from effects.memory import Memory, memories, namespace
@@ -188,8 +188,6 @@ async def pipeline(
             log.warning("node=%s failed error=%s", name, error)
             state.errors.append(_failure(name, error))
         name = edge(state) if callable(edge) else edge
-    if (run := current_run()) is not None:
-        log.info("%s", wire.performance(run.nodes))
 
 
 def _failure(node: str, error: BaseException) -> wire.NodeFailure:

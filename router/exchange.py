@@ -158,8 +158,14 @@ def _log(exchange: Served, ended: float) -> None:
         sum(one.input or 0 for one in spent),
         sum(one.output or 0 for one in spent),
         ",".join(why.code for _, why in exchange.taken_over),
-        {n: round(s * 1000, 1) for n, s in last.nodes.items()} if last else {},
+        _nodes(last.nodes) if last else "",
     )
+
+
+def _nodes(spent: Mapping[str, float]) -> str:
+    """Return the milliseconds of each node, and its share of those of all nodes."""
+    total = sum(spent.values()) or 1.0
+    return ",".join(f"{n}:{s * 1000:.1f}({s / total:.1%})" for n, s in spent.items())
 
 
 async def _await_end(driver: Driver) -> None:

@@ -111,16 +111,6 @@ def _reported(event: Event) -> Failed | None:
     return Failed(failure.code, _BLAMED.get(failure.code, "world"), f"node {failure.node!r}")
 
 
-def performance(nodes: Mapping[str, float]) -> str:
-    """Return a line a node, with its milliseconds and share, and the total; `nodes` in seconds."""
-    total = sum(nodes.values())
-    lines = [
-        f"  {name}: {seconds * 1000:.0f}ms ({100 * seconds / total if total else 0:.1f}%)"
-        for name, seconds in nodes.items()
-    ]
-    return "\n".join(["performance report:", *lines, f"total: {total * 1000:.0f}ms"])
-
-
 def token_action(used: int, limit: int) -> TokenAction:
     """Return what follows from a number of tokens, by the last share of the limit it reaches."""
     return [action for action, percent in SHARES.items() if 100 * used >= percent * limit][-1]

@@ -1,5 +1,6 @@
 """The pipeline flow, told by both stacks."""
 
+import re
 from typing import Any
 
 import pytest
@@ -55,9 +56,10 @@ async def test_memories_are_searched_where_the_check_says_so(
     }
     assert last["token_info"]["action"] == "continue"
     assert last["token_info"]["estimated"]
-    reports = [one for one in caplog.messages if one.startswith("performance report:")]
-    for report in (reports[0], reports[-1]):  # of the run, and of its shadow
-        assert [line.split(":")[0].strip() for line in report.splitlines()[1:]] == [*NODES, "total"]
+    [line] = [one for one in caplog.messages if one.startswith("exchange=")]
+    took = line.partition("nodes_ms=")[2].split(",")
+    assert [one.partition(":")[0] for one in took] == [*NODES]
+    assert all(re.search(r":\d+\.\d\(\d+\.\d%\)$", one) for one in took)
 
 
 @pytest.mark.parametrize("name", STACKS)

@@ -288,23 +288,3 @@ def test_finish_reason_decides_what_follows(
     """Tools run for `tool_calls` alone."""
     assert models.runs_tools(finish, calls) is runs
     assert prompts.finish_notice(finish, {}) == notice
-
-
-def test_the_report_is_the_documents_sample() -> None:
-    """Each node's milliseconds and share, and the total."""
-    took = {"input_processor": 45, "token_monitor": 12, "memory_check": 1234, "rag_retriever": 89}
-    took |= {"context_builder": 34, "response_generator": 521, "token_response": 5}
-    took |= {"output_formatter": 2}
-    assert pipeline.performance({name: ms / 1000 for name, ms in took.items()}).splitlines() == [
-        "performance report:",
-        "  input_processor: 45ms (2.3%)",
-        "  token_monitor: 12ms (0.6%)",
-        "  memory_check: 1234ms (63.5%)",
-        "  rag_retriever: 89ms (4.6%)",
-        "  context_builder: 34ms (1.8%)",  # which says 1.7
-        "  response_generator: 521ms (26.8%)",
-        "  token_response: 5ms (0.3%)",
-        "  output_formatter: 2ms (0.1%)",
-        "total: 1942ms",
-    ]
-    assert pipeline.performance({}).endswith("total: 0ms")
