@@ -131,8 +131,8 @@ class FlowSpec:
     `requests` are structs by path; the first path is the flow's own. `events` is a union of tagged
     structs. `named`: the tag is the frame's `event:` line and not in its data. `texts` says per
     event which fields (dotted paths) hold text; `pieces` are the events that may be nothing but
-    text, whose number and cuts do not count. `failure(options, code, last)` returns the events
-    that honestly end a stream whose last event was named `last` (None: there was none).
+    text, whose number and cuts do not count. `failing(options, code)` returns the events of a
+    stream that failed from its beginning, in the order of the grammar.
     `reported` returns the failure that an event of a stack itself tells the client of; the stream
     that such a terminal event ends is whole, and the exchange has failed all the same.
     `route_keys` are dotted paths into the body by name, the first is the default.
@@ -146,7 +146,7 @@ class FlowSpec:
     grammar: Grammar
     texts: Mapping[str, Mapping[str, Text]]
     pieces: frozenset[str]
-    failure: Callable[[Any, str, str | None], Sequence[Event]]
+    failing: Callable[[Any, str], Sequence[Event]]
     route_keys: Mapping[str, str]
     named: bool = False
     pausing: Pausing | None = None
@@ -182,6 +182,13 @@ class FlowSpec:
                 reason = f"a frame of flow {self.name!r} is none of its events: {error}"
                 raise RecordDamaged(reason) from error
             yield framer.frame(event)
+
+    def failure(self, options: Any, code: str, last: str | None) -> Sequence[Event]:
+        """Return the events that are due behind one named `last` in a stream that failed."""
+        places = {name: at for at, step in enumerate(self.grammar.steps) for name in step.names}
+        reached = places.get(last or "", -1)
+        due = self.failing(options, code)
+        return [one for one in due if places[str(one.__struct_config__.tag)] > reached]
 
     def framer(self, after: Framing | None = None) -> Framer:  # noqa: ARG002 - of this flow
         """Return what reads a run's events."""

@@ -15,7 +15,6 @@ from rules.flows.fields import (
     PromptParams,
     Temperature,
     Tokens,
-    still_due,
 )
 
 Iterations = Annotated[int, Meta(ge=0, le=50)]
@@ -120,14 +119,9 @@ class ChatEnd(_Event, frozen=True, tag="END"):
 ChatEvent = ChatAccept | ChatStartReply | ChatSend | ChatSuccess | ChatFailed | ChatEnd
 
 
-_GRAMMAR = Grammar(
-    (one("ACCEPT"), one("START_REPLY"), many("SEND"), one("SUCCESS", "FAILED"), one("END"))
-)
-
-
-def _failure(options: ChatOptions, code: str, last: str | None) -> tuple[Event, ...]:
+def _failing(options: ChatOptions, code: str) -> tuple[Event, ...]:
     failed = ChatFailed(code if options.wire == "extended" else UNSET)
-    return still_due(_GRAMMAR, last, ChatAccept(), ChatStartReply(), failed, ChatEnd())
+    return ChatAccept(), ChatStartReply(), failed, ChatEnd()
 
 
 CHAT = FlowSpec(
@@ -135,7 +129,9 @@ CHAT = FlowSpec(
     requests={"/chat/sse": ChatRequest},
     options=ChatOptions,
     events=ChatEvent,
-    grammar=_GRAMMAR,
+    grammar=Grammar(
+        (one("ACCEPT"), one("START_REPLY"), many("SEND"), one("SUCCESS", "FAILED"), one("END"))
+    ),
     texts={
         "SEND": {
             "content": Text(growth="total"),
@@ -144,7 +140,7 @@ CHAT = FlowSpec(
         "SUCCESS": {"content": Text(growth="total")},
     },
     pieces=frozenset({"SEND"}),
-    failure=_failure,
+    failing=_failing,
     route_keys={"message_id": "message_id", "chat_id": "chat_id", "user_id": "user_id"},
 )
 """The flow as router and comparison see it."""

@@ -16,7 +16,6 @@ from rules.flows.fields import (
     NamedEvent,
     Share,
     Tokens,
-    still_due,
 )
 from rules.forms import Form, FormValue, HumanAnswer
 
@@ -157,22 +156,18 @@ CompanionEvent = (
     | CompanionDone
 )
 
-_GRAMMAR = Grammar(
-    (maybe("emotion"), many("text", "tool_result", "hitl"), maybe("error"), one("done"))
-)
-
 
 COMPANION = FlowSpec(
     name="companion",
     requests={"/chat": CompanionRequest, "/chat/image": ImageRequest},
     options=CompanionOptions,
     events=CompanionEvent,
-    grammar=_GRAMMAR,
+    grammar=Grammar(
+        (maybe("emotion"), many("text", "tool_result", "hitl"), maybe("error"), one("done"))
+    ),
     texts={"text": {"content": Text()}},
     pieces=frozenset({"text"}),
-    failure=lambda _options, code, last: still_due(
-        _GRAMMAR, last, ErrorEvent(code), CompanionDone("failed")
-    ),
+    failing=lambda _options, code: (ErrorEvent(code), CompanionDone("failed")),
     route_keys={"session_id": "session_id", "user_id": "user_id"},
     named=True,
     pausing=Pausing(

@@ -1,4 +1,4 @@
-"""What the flows share: types of fields, each with the bounds it enforces, options, an ending."""
+"""What the flows share: types of fields, each with the bounds it enforces, and options."""
 
 from typing import Annotated, ClassVar
 from zoneinfo import ZoneInfo
@@ -6,8 +6,6 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import Meta
 
-from cutover.flow import Event
-from cutover.flow_spec import Grammar
 from rules.prompts import check_texts
 
 Identifier = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]*\Z")]
@@ -55,10 +53,3 @@ class FlowOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         except (KeyError, ValueError, OSError):
             message = f"no time zone is called {zone!r}"
             raise ValueError(message) from None
-
-
-def still_due(grammar: Grammar, last: str | None, *ending: Event) -> tuple[Event, ...]:
-    """Return those events of an ending whose places in the grammar come behind the last event's."""
-    places = {name: place for place, step in enumerate(grammar.steps) for name in step.names}
-    reached = -1 if last is None else places[last]
-    return tuple(one for one in ending if places[str(one.__struct_config__.tag)] > reached)

@@ -15,7 +15,6 @@ from rules.flows.fields import (
     NamedEvent,
     Temperature,
     Tokens,
-    still_due,
 )
 from rules.flows.session import StoredMessage
 from rules.forms import HumanAnswer
@@ -127,24 +126,20 @@ def _decision(body: ResumeRequest) -> HumanAnswer:
     return HumanAnswer("approve" if body.approved else "reject", by=body.by)
 
 
-_GRAMMAR = Grammar(
-    (
-        many("step", "progress", "result", "approval_required"),
-        *(maybe("final"), maybe("error"), one("done")),
-    )
-)
-
 OPS = FlowSpec(
     name="ops",
     requests={"/ops/react": OpsRequest},
     options=OpsOptions,
     events=OpsEvent,
-    grammar=_GRAMMAR,
+    grammar=Grammar(
+        (
+            many("step", "progress", "result", "approval_required"),
+            *(maybe("final"), maybe("error"), one("done")),
+        )
+    ),
     texts={"final": {"message": Text(growth="total")}},
     pieces=frozenset(),
-    failure=lambda _options, code, last: still_due(
-        _GRAMMAR, last, ErrorEvent(code), OpsDone("failed")
-    ),
+    failing=lambda _options, code: (ErrorEvent(code), OpsDone("failed")),
     route_keys={"session_id": "session_id"},
     named=True,
     pausing=Pausing(

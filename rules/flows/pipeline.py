@@ -9,7 +9,7 @@ from msgspec import Meta
 from cutover.errors import Blame, Failed
 from cutover.flow import Event
 from cutover.flow_spec import FlowSpec, Grammar, Text, many, one
-from rules.flows.fields import FlowOptions, Identifier, MessageText, Name, NamedEvent, still_due
+from rules.flows.fields import FlowOptions, Identifier, MessageText, Name, NamedEvent
 from rules.flows.session import SYSTEM_PROMPT
 
 TokenAction = Literal["continue", "warn", "compress", "end"]
@@ -87,13 +87,9 @@ class PipelineMessage(NamedEvent, frozen=True, kw_only=True, tag="message"):
 PipelineEvent = PipelineToken | PipelineMessage
 
 
-_GRAMMAR = Grammar((many("token"), one("message")))
-
-
-def _failure(options: PipelineOptions, code: str, last: str | None) -> tuple[Event, ...]:
+def _failing(options: PipelineOptions, code: str) -> tuple[Event, ...]:
     info, errors = TokenInfo(0, options.token_limit, "continue"), (NodeFailure(WHOLE_RUN, code),)
-    failed = PipelineMessage(success=False, message=None, token_info=info, errors=errors)
-    return still_due(_GRAMMAR, last, failed)
+    return (PipelineMessage(success=False, message=None, token_info=info, errors=errors),)
 
 
 _BLAMED: Final[Mapping[str, Blame]] = {
@@ -133,10 +129,10 @@ PIPELINE = FlowSpec(
     requests={"/api/chat": PipelineRequest},
     options=PipelineOptions,
     events=PipelineEvent,
-    grammar=_GRAMMAR,
+    grammar=Grammar((many("token"), one("message"))),
     texts={"token": {"content": Text()}, "message": {"message": Text(growth="total")}},
     pieces=frozenset({"token"}),
-    failure=_failure,
+    failing=_failing,
     route_keys={"session_id": "session_id", "user_id": "user_id"},
     named=True,
     reported=_reported,

@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from cutover.flow import Operation
 from cutover.flow_spec import FlowSpec, Grammar, Text, many, maybe, one
-from rules.flows.fields import FlowOptions, Identifier, MessageText, Tokens, still_due
+from rules.flows.fields import FlowOptions, Identifier, MessageText, Tokens
 
 SYSTEM_PROMPT = "你是一个有用的助手。"
 """What begins the system prompt where none is configured."""
@@ -113,7 +113,6 @@ class SessionMessages(msgspec.Struct, frozen=True):
     messages: tuple[StoredMessage, ...]
 
 
-_GRAMMAR = Grammar((maybe("session_created"), one("thinking"), many("text"), one("done", "error")))
 _ONE_SESSION = "/api/v1/sessions/{session_id}"
 
 SESSION = FlowSpec(
@@ -121,15 +120,15 @@ SESSION = FlowSpec(
     requests={"/api/v1/chat": SessionRequest},
     options=SessionOptions,
     events=SessionEvent,
-    grammar=_GRAMMAR,
+    grammar=Grammar(
+        (maybe("session_created"), one("thinking"), many("text"), one("done", "error"))
+    ),
     texts={
         "text": {"data.content": Text()},
         "done": {"data.final_message.content": Text(growth="total")},
     },
     pieces=frozenset({"text"}),
-    failure=lambda _options, code, last: still_due(
-        _GRAMMAR, last, SessionThinking(), SessionError({"code": code})
-    ),
+    failing=lambda _options, code: (SessionThinking(), SessionError({"code": code})),
     route_keys={"session_id": "session_id", "user_id": "user_id"},
     operations=(
         Operation("GET", f"{_ONE_SESSION}/messages", "session.messages"),

@@ -63,10 +63,6 @@ class Broke(_Event, frozen=True, tag="broke"):
     code: str
 
 
-def _failure(_options: Options, code: str, last: str | None) -> tuple[_Event, ...]:
-    return () if last in {"done", "broke"} else (Broke(code),)
-
-
 ASK = FlowSpec(
     name="ask",
     requests={"/ask": Ask},
@@ -75,7 +71,7 @@ ASK = FlowSpec(
     grammar=Grammar((many("said", "noted", "asked"), one("done", "broke"))),
     texts={"said": {"text": Text()}},
     pieces=frozenset({"said"}),
-    failure=_failure,
+    failing=lambda _options, code: (Broke(code),),
     route_keys={"thread": "thread"},
     pausing=Pausing(
         questions=frozenset({"asked"}),
