@@ -184,9 +184,9 @@ class VectorStore(BaseStore):
 
     A search is of one namespace, with none beneath it; without `embed`, it returns the newest
     items. Filters are of plain values and `$ne`, and namespaces are not listed. Operations are
-    performed in their order, by the caller's task, and a batch is one transaction. A failing
-    `embed` loses no item: it is stored without a vector, and such items come last in searches.
-    Searches raise its error.
+    performed in their order, by the caller's task, each in a transaction. A failing `embed` loses
+    no item: it is stored without a vector, and such items come last in searches. Searches raise
+    its error.
     """
 
     def __init__(
@@ -200,13 +200,24 @@ class VectorStore(BaseStore):
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Perform operations; one result each, in their order."""
-        ops = list(ops)
-        vectors = [await self._vector(op) for op in ops]  # before a transaction is open
+        return [await self._perform(op) for op in ops]
+
+    async def _perform(self, op: Op) -> Result:
+        vector = await self._vector(op)  # before a transaction is open
         async with self._database.engine.begin() as connection:
-            return [
-                await self._perform(connection, op, vector)
-                for op, vector in zip(ops, vectors, strict=True)
-            ]
+            match op:
+                case GetOp():
+                    row = (await connection.execute(select(MemoryRow).where(*_is(op)))).first()
+                    return Item(**_fields(row)) if row else None
+                case PutOp(value=None):
+                    await connection.execute(delete(MemoryRow).where(*_is(op)))
+                case PutOp():
+                    await connection.execute(self._put(op, vector))
+                case SearchOp():
+                    return await _search(connection, op, vector)
+                case ListNamespacesOp():
+                    raise NotImplementedError
+        return None
 
     async def _vector(self, op: Op) -> bytes | None:
         """Return the unit vector of what an operation looks for or stores."""
@@ -220,21 +231,6 @@ class VectorStore(BaseStore):
                     return _unit(await self._embed([text]))
                 except openai.OpenAIError as failure:
                     log.warning("memory stored without a vector error=%r", failure)
-        return None
-
-    async def _perform(self, connection: AsyncConnection, op: Op, vector: bytes | None) -> Result:
-        match op:
-            case GetOp():
-                found = await connection.execute(select(MemoryRow).where(*_is(op)))
-                return Item(**_fields(row)) if (row := found.first()) else None
-            case PutOp(value=None):
-                await connection.execute(delete(MemoryRow).where(*_is(op)))
-            case PutOp():
-                await connection.execute(self._put(op, vector))
-            case SearchOp():
-                return await _search(connection, op, vector)
-            case ListNamespacesOp():
-                raise NotImplementedError
         return None
 
     def _put(self, op: PutOp, vector: bytes | None) -> Any:
