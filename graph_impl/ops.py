@@ -195,12 +195,9 @@ async def _carry_out(instruction: risk.Instruction, runtime: Runtime[Context]) -
 
 
 async def _log(state: OpsState, what: Any, who: str, **outcome: Any) -> None:
-    line, session = (
-        risk.audit_id(state["turn"]["id"], state["iteration"], what),
-        state["session_id"],
-    )
-    about = state["current_instruction"] | outcome
-    entry = AuditEntry(id=line, session_id=session, who=who, what=what, **about)
+    line = risk.audit_id(state["turn"]["id"], state["iteration"], what)
+    about = state["current_instruction"] | outcome | {"session_id": state["session_id"]}
+    entry = AuditEntry(id=line, who=who, what=what, **about)
     await pauses.idempotent(audit.write, entry)
 
 

@@ -196,13 +196,9 @@ def _failure(node: str, error: BaseException) -> wire.NodeFailure:
 
 
 async def _store(state: State, response: str) -> None:
-    session, user, at = (
-        state.request.body.session_id,
-        state.request.body.user_id,
-        await read_clock(),
-    )
+    body, at = state.request.body, await read_clock()
     said: list[tuple[Any, str]] = [("user", state.message), ("assistant", response)]
     for role, content in said:
         turn_id = await new_id("message")
-        turn = Turn(turn_id, "pipeline", session, role, content, user_id=user, at=at)
+        turn = Turn(turn_id, "pipeline", body.session_id, role, content, None, body.user_id, at)
         await conversations.add(turn)
