@@ -90,17 +90,17 @@ FORMATS: Final[Mapping[str, Literal["f-string", "jinja2"]]] = {".txt": "f-string
 
 
 @cache
-def _template(folder: Path, name: str) -> PromptTemplate | None:
-    for path in (one for kind in FORMATS if (one := folder / f"{name}{kind}").is_file()):
+def _template(name: str) -> PromptTemplate | None:
+    for path in (one for kind in FORMATS if (one := PROMPTS / f"{name}{kind}").is_file()):
         text = path.read_text("utf-8").removesuffix("\n")
         return PromptTemplate.from_template(text, template_format=FORMATS[path.suffix])
     return None
 
 
-def prompt(name: str, parameters: Mapping[str, Any], folder: Path = PROMPTS) -> str:
+def prompt(name: str, parameters: Mapping[str, Any]) -> str:
     """Return a prompt, filled in; a missing file is replaced by the built-in one, and logged."""
-    if (template := _template(folder, name)) is None:
-        log.warning("prompt=%s missing folder=%s: the built-in one stands in", name, folder)
+    if (template := _template(name)) is None:
+        log.warning("prompt=%s missing folder=%s: the built-in one stands in", name, PROMPTS)
         return default_prompt(name, parameters)
     if template.template_format == "jinja2":
         return template.format(**parameters)

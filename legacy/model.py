@@ -6,7 +6,6 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,19 +35,16 @@ PROMPTS = Path(__file__).parent / "prompts"
 """The prompts of this stack, a template each."""
 
 
-@cache
-def _environment(folder: Path) -> Environment:
-    loader = FileSystemLoader(folder)
-    # Prompts are no HTML, and escaping would change them.
-    return Environment(loader=loader, autoescape=False)  # noqa: S701
+# Prompts are no HTML, and escaping would change them.
+_TEMPLATES = Environment(loader=FileSystemLoader(PROMPTS), autoescape=False)  # noqa: S701
 
 
-def render(name: str, parameters: Mapping[str, Any], folder: Path = PROMPTS) -> str:
+def render(name: str, parameters: Mapping[str, Any]) -> str:
     """Return a prompt, filled in; a missing file is replaced by the built-in one, and logged."""
     try:
-        return _environment(folder).get_template(f"{name}.j2").render(parameters)
+        return _TEMPLATES.get_template(f"{name}.j2").render(parameters)
     except TemplateNotFound:
-        log.warning("prompt=%s missing folder=%s: the built-in one stands in", name, folder)
+        log.warning("prompt=%s missing folder=%s: the built-in one stands in", name, PROMPTS)
         return default_prompt(name, parameters)
 
 
