@@ -176,17 +176,16 @@ async def test_a_rejection_is_told_to_the_model(stage: Stage, first: str, second
 
 @pytest.mark.slow
 @pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("pictured", [False, True])
 @pytest.mark.parametrize(("first", "second"), [("legacy", "graph"), ("graph", "legacy")])
 async def test_another_stack_goes_on_after_a_continuation_breaks(
-    stage: Stage, first: str, second: str, how: str, every: int, *, pictured: bool
+    stage: Stage, first: str, second: str, every: int, *, pictured: bool
 ) -> None:
     """After every event (by day at the first and the eighth): whole, no call made twice."""
     wanted: list[Any] = []
-    tried = (99, *range(0, 11, every))
-    for at in tried:
-        asked = await (show if pictured else ask)(stage, second, f"s{at}")
+    tried = [("never", 99), *((how, at) for how in HOWS for at in range(0, 11, every))]
+    for how, at in tried:
+        asked = await (show if pictured else ask)(stage, second, f"{how} {at}")
         question, before = asked.question, stage.model_calls
         await respond(question, "approve", **({} if pictured else {"day": "Friday"}))
         if not pictured:
@@ -195,7 +194,7 @@ async def test_another_stack_goes_on_after_a_continuation_breaks(
         told = await go_on(stage, question, broken, second)
         seen = [joined(told), told.calls, stage.model_calls - before, told.outcome]
         wanted = wanted or seen
-        assert seen == wanted, at
+        assert seen == wanted, (how, at)
     assert wanted[0][-1] == DONE
     assert len(await remembered(stage)) == (2 * len(tried) if pictured else 0)
 
