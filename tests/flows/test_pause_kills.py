@@ -108,8 +108,8 @@ async def kill(folder: Path, monkeypatch: pytest.MonkeyPatch, kills: int) -> Cou
 async def test_a_process_killed_at_continuing_writes_nothing_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At ten random moments, whatever it was doing; an unknown outcome is said and logged."""
-    assert (await kill(tmp_path, monkeypatch, 10)).total() == 12
+    """At four random moments, by each pair of stacks; an unknown outcome is said and logged."""
+    assert (await kill(tmp_path, monkeypatch, 4)).total() == 6
 
 
 @pytest.mark.nightly
