@@ -8,9 +8,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.harness.test_imports import LIBRARIES, LISTED, STACKS, packages
 from tests.support.processes import ROOT, RouterProcess, share
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
+
+CRASHES = "m0"
+"""The message whose stream crashes."""
 
 REQUESTS = {
     "chat": ("/chat/sse", {"message_id": "m1", "content": "What is 12 * 7?"}, '"step":"END"'),
@@ -27,23 +31,30 @@ REQUESTS = {
 
 @contextmanager
 def serving(folder: Path, percent: float, *options: str) -> Iterator[httpx.Client]:
-    """Serve all flows with a share of graph, on the folder's database; yield a client."""
-    tables = {
-        "stores": {"database": f"sqlite+aiosqlite:///{folder}/world.db"},
-        "flows": {name: share(percent) for name in REQUESTS},
-    }
+    """Serve all flows with a share of graph, on the folder's database; yield a client.
+
+    Each module that the process imports is a line of its log.
+    """
+    flows = {name: share(percent) for name in REQUESTS}
+    flows["chat"] |= {"force_graph": [CRASHES]}
+    tables = {"stores": {"database": f"sqlite+aiosqlite:///{folder}/world.db"}, "flows": flows}
+    arguments = ("--simulate", *options)
     with (
-        RouterProcess(folder, tables, arguments=("--simulate", *options)) as router,
+        RouterProcess(folder, tables, arguments=arguments, environment=LISTED) as router,
         httpx.Client(base_url=router.url, timeout=60) as client,
     ):
+        assert packages(router.log) >= STACKS | LIBRARIES
         yield client
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, httpx.Client]]:
-    """Two processes on one database: legacy serves everything in one, graph in the other."""
+    """Two processes on one database: legacy serves everything in one, graph in the other.
+
+    In legacy's, graph serves one message, and crashes behind the fourth event.
+    """
     folder = tmp_path_factory.mktemp("served")
-    with serving(folder, 0.0) as legacy, serving(folder, 100.0) as graph:
+    with serving(folder, 0.0, "--crash", "4") as legacy, serving(folder, 100.0) as graph:
         yield {"legacy": legacy, "graph": graph}
 
 
@@ -57,17 +68,14 @@ def test_five_flows_are_served_by_either_stack(served: dict[str, httpx.Client], 
         assert end in answer.text.split("\n\n")[-2], answer.text
 
 
-def test_a_stream_that_crashes_in_the_middle_is_whole(tmp_path: Path) -> None:
+def test_a_stream_that_crashes_in_the_middle_is_whole(served: dict[str, httpx.Client]) -> None:
     """One stream, one ACCEPT, the whole text: another stack went on after the fourth event."""
-    with serving(tmp_path, 100.0, "--crash", "4") as client:
-        path, body, _ = REQUESTS["chat"]
-        answer = client.post(path, json=body)
-        assert answer.headers["x-cutover-assigned"] == "graph"
-        assert ": served-by legacy" in answer.text
-        shown = (
-            (ROOT / "README.md").read_text("utf-8").split("```")[1].strip().replace("\n", "\n\n")
-        )
-        assert _steps(answer.text) == _steps(shown)
+    path, body, _ = REQUESTS["chat"]
+    answer = served["legacy"].post(path, json={**body, "message_id": CRASHES})
+    assert answer.headers["x-cutover-assigned"] == "graph"
+    assert ": served-by legacy" in answer.text
+    shown = (ROOT / "README.md").read_text("utf-8").split("```")[1].strip().replace("\n", "\n\n")
+    assert _steps(answer.text) == _steps(shown)
 
 
 def _steps(stream: str) -> list[str]:
