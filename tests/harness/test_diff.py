@@ -263,11 +263,11 @@ def _many(here: Path, records: Sequence[RunRecord], times: int) -> None:
 
 def test_processes_find_the_same(here: Path, records: Sequence[RunRecord]) -> None:
     """The whole report, exemplars included."""
-    _many(here, records, 25)
+    _many(here, records, 5)
     diff("captures")
     diff("captures", "--processes", "2", "-o", "two")
     assert found(here) == found(here, "two")
-    assert found(here).flows[0].differing.of == 550
+    assert found(here).flows[0].differing.of == 110
 
 
 @pytest.mark.nightly

@@ -193,12 +193,17 @@ def test_the_exit_status_follows_from_the_summary(summary: Summary, status: int)
     assert summary.status == status
 
 
+def words(folder: Path) -> list[str]:
+    """Return the command on a folder, and write its configuration."""
+    config = folder.parent / "cutover.toml"
+    config.write_text(CONFIG)
+    return ["replay", str(folder), "--stack", "graph", "--config", str(config)]
+
+
 def run(folder: Path, *options: str) -> subprocess.Popen[str]:
     """Start the command on a folder."""
-    (folder.parent / "cutover.toml").write_text(CONFIG)
-    words = ["replay", str(folder), "--stack", "graph", "--config", "../cutover.toml", *options]
     return subprocess.Popen(
-        [sys.executable, "-m", "harness", *words],
+        [sys.executable, "-m", "harness", *words(folder), *options],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
@@ -210,10 +215,9 @@ def run(folder: Path, *options: str) -> subprocess.Popen[str]:
 @pytest.mark.slow
 def test_the_command_prints_a_table_and_exits_by_it(captured: Path) -> None:
     """As a user calls it."""
-    process = run(captured, "--part", "1/1")
-    out, error = process.communicate(timeout=120)
-    assert process.returncode == 0, error
-    rows = [line.split() for line in out.splitlines()]
+    done = CliRunner().invoke(cli, [*words(captured), "--part", "1/1"])
+    assert done.exit_code == 0, done.exception
+    rows = [line.split() for line in done.stdout.splitlines()]
     assert rows[0] == ["exchanges", "read", "4"]
     assert rows[1][:3] == ["replayed", "4", "in"]
     assert rows[2:-1] == [["equal", "4"], ["different", "0"], ["failed", "0"], ["skipped", "0"]]
