@@ -63,6 +63,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if not item.get_closest_marker("nightly")]
 
 
+def pytest_collection_finish() -> None:
+    """Spare later collections what has been imported, and stays."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_unconfigure() -> None:
     """Keep the interpreter's last collection from types of msgspec, where it sometimes crashes."""
     gc.freeze()
