@@ -144,9 +144,8 @@ def not_served(failed: Failed) -> Problem:
     return problem(503 if failed.blame == "world" else 500, failed.code)
 
 
-async def respond(send: Send, answer: Problem) -> None:
-    """Send a problem as the whole response."""
-    response = answer.response()
+async def respond(send: Send, response: Response) -> None:
+    """Send a whole response."""
     head = {"status": response.status_code, "headers": response.raw_headers}
     await send({"type": "http.response.start", **head})
     await send({"type": "http.response.body", "body": response.body})

@@ -14,6 +14,7 @@ import aiohttp
 import httpx
 import msgspec
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from cutover.errors import Control, Refused
@@ -22,7 +23,7 @@ from cutover.tape.entry import Item
 from cutover.tape.remote import KEY_HEADER, RUN_HEADER, TARGET_HEADER
 from cutover.tape.run import CallFailed
 from cutover.tape.transport import HttpHead, http_call, read_head
-from router.edge import read_body, while_connected
+from router.edge import read_body, respond, while_connected
 from router.gateway.effects import Effects
 from router.gateway.providers import (
     CREDENTIALS,
@@ -35,7 +36,7 @@ from router.gateway.providers import (
     outgoing_headers,
     target_of,
 )
-from router.gateway.refusals import CallRefused, for_model, form_of, refusal_of
+from router.gateway.refusals import JSON, answer_of, for_model, form_of, refusal_of
 from router.gateway.runs import TRIAL, OpenRuns
 
 log = logging.getLogger("cutover.gateway")
@@ -45,7 +46,7 @@ _LARGE = 1 << 20
 _EFFECT: Final = re.compile(r"/effects(?:/(\d+))?")
 _IN_PATH: Final = re.compile(r"/runs/([^/]+)(/.*)")
 _TRACE: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
-_WHOLE: Final = ("application/json", "application/problem+json")
+_WHOLE: Final = (JSON, "application/problem+json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,30 +115,27 @@ class Gateway:
                 if target is not None:
                     await self._answer(call, body, target, send)
                 elif effect is not None:
-                    status, content = await self.effects.answer(call.run, effect[1] or "", body)
-                    await respond(send, status, content)
-        except (CallRefused, Refused) as error:
-            refused = CallRefused(error.status, error.code, error.detail)
-            refusal = error if isinstance(error, CallRefused) else refused
-            form = form_of(call.path, call.headers)
-            await respond(send, refusal.status, refusal.body(form), refusal.headers(form))
+                    reply = await self.effects.answer(call.run, effect[1] or "", body)
+                    await respond(send, Response(reply.body, reply.status, media_type=JSON))
+        except Refused as error:
+            await respond(send, answer_of(error, form_of(call.path, call.headers)))
 
     # Before the body.
 
     def _admit(self, call: Arrived) -> None:
-        """Raise `CallRefused` for a call of a page of another origin, or one without the key."""
+        """Raise `Refused` for a call of a page of another origin, or one without the key."""
         origin = call.headers.get("origin")
         if origin is not None and origin not in self.settings.origins:
             detail = "pages may not call the gateway: add the origin to [gateway] origins"
-            raise CallRefused(403, "foreign_origin", detail)
+            raise Refused(403, "foreign_origin", detail)
         media = _media(call.headers.get("content-type", ""))
-        if call.method == "POST" and for_model(call.path) and media != "application/json":
-            raise CallRefused(415, "no_json", "content-type must be application/json")
+        if call.method == "POST" and for_model(call.path) and media != JSON:
+            raise Refused(415, "no_json", "content-type must be application/json")
         key = self.settings.key
         given = [credential(one, call.headers.get(one, "")) for one in (*CREDENTIALS, KEY_HEADER)]
         if key and not any(equal(one, key) for one in given):
             detail = "the key of the gateway is missing or wrong: send it as the key of the API"
-            raise CallRefused(401, "wrong_key", detail)
+            raise Refused(401, "wrong_key", detail)
 
     def _target(self, call: Arrived) -> Target:
         origin = call.headers.get(TARGET_HEADER, "")
@@ -145,7 +143,7 @@ class Gateway:
         if found is None:
             known = ", ".join(f"/{one.name}/" for one in self.settings.providers)
             detail = f"no declared provider here: paths begin with /v1/ or one of {known}"
-            raise CallRefused(404, "unknown_provider", detail)
+            raise Refused(404, "unknown_provider", detail)
         return found
 
     # The answer.
@@ -184,7 +182,9 @@ class Gateway:
                 played = bool(run and call and run.played(call))
                 raise refusal_of(error, played=played) from error
             if whole is not None:
-                await respond(send, head.status, whole, head.headers)
+                response = Response(whole, head.status)
+                response.raw_headers += _raw(head.headers)
+                await respond(send, response)
             else:
                 entry = next(one.entry for one in run.plays if one.call is call) if run else None
                 await _stream(send, head, items, entry)
@@ -192,7 +192,7 @@ class Gateway:
     def _run(self, arrived: Arrived) -> Run | None:
         """Return the run of a call, None where it goes off the tape.
 
-        Raises `CallRefused` for an id of ours whose run is gone, unless that was live to its end:
+        Raises `Refused` for an id of ours whose run is gone, unless that was live to its end:
         what a shadow asks for belatedly must not be bought.
         """
         if arrived.run == TRIAL and not self.settings.replays:
@@ -205,7 +205,7 @@ class Gateway:
         performs = self.runs.performs(arrived.run)
         if not performs and (arrived.how != "trace" or performs is not None):
             detail = "the run that this call names is over, or of another process"
-            raise CallRefused(410, "unknown_run", detail)
+            raise Refused(410, "unknown_run", detail)
         self._off_tape("run_over" if performs else "unknown_trace", arrived)
         return None
 
@@ -214,7 +214,7 @@ class Gateway:
             log.warning("call off the tape reason=%s path=%s", reason, arrived.path)
         self.runs.uncorrelated[reason] += 1
         if self.settings.replays:
-            raise CallRefused(409, "no_run", "a replay performs nothing: send the run's headers on")
+            raise Refused(409, "no_run", "a replay performs nothing: send the run's headers on")
 
 
 async def _call(request: Outgoing, media: str) -> Call:
@@ -235,7 +235,8 @@ async def _stream(
 
     One that breaks off leaves the response without its end.
     """
-    await _start(send, head.status, head.headers)
+    start = {"status": head.status, "headers": _raw(head.headers)}
+    await send({"type": "http.response.start", **start})
     due, read = bytearray(), 1
     try:
         async for item in items:
@@ -250,17 +251,5 @@ async def _stream(
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _start(send: Send, status: int, headers: Sequence[tuple[str, str]]) -> None:
-    raw = [(name.encode(), value.encode("latin-1")) for name, value in headers]
-    await send({"type": "http.response.start", "status": status, "headers": raw})
-
-
-async def respond(
-    send: Send,
-    status: int,
-    body: bytes,
-    headers: Sequence[tuple[str, str]] = (("content-type", "application/json"),),
-) -> None:
-    """Send a whole response."""
-    await _start(send, status, [*headers, ("content-length", str(len(body)))])
-    await send({"type": "http.response.body", "body": body})
+def _raw(headers: Sequence[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode("latin-1")) for name, value in headers]

@@ -2,15 +2,17 @@
 
 import re
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
+from starlette.responses import Response
 
-from cutover.errors import Control, CutoverError, Paused, outcome_of
+from cutover.errors import Control, Paused, Refused, outcome_of
 from cutover.tape.run import CallFailed
 from router.edge import CONTENT_TYPE, problem
 
 Form = Literal["openai", "anthropic", "problem"]
+JSON: Final = "application/json"
 
 _ANTHROPIC: Final = re.compile(r"/v1/(messages|complete)(/|$)")
 _OPENAI: Final = re.compile(r"/(completions|embeddings|responses|models)(/|$)")
@@ -32,35 +34,32 @@ _CONTROLS: Final[Mapping[str, str]] = {
 }
 
 
-class CallRefused(CutoverError):
-    """The gateway does not answer a call: `detail` is what its caller may read.
-
-    Clients try again after 502 and 504 alone: `again_ms` is when, where that is known.
-    """
+class CallRefused(Refused):
+    """The answer to a call does not come; `again_ms` is when to try again, where that is known."""
 
     def __init__(self, status: int, code: str, detail: str, again_ms: int | None = None) -> None:
-        super().__init__(f"{status} {code}: {detail}")
-        self.status, self.code, self.detail, self.again_ms = status, code, detail, again_ms
+        super().__init__(status, code, detail)
+        self.again_ms = again_ms
 
-    def headers(self, form: Form) -> list[tuple[str, str]]:
-        """Return the headers of the answer."""
-        found = [("content-type", CONTENT_TYPE if form == "problem" else "application/json")]
-        if self.again_ms is not None:
-            found.append(("retry-after-ms", str(self.again_ms)))
-        return found if self.status in {502, 504} else [*found, ("x-should-retry", "false")]
 
-    def body(self, form: Form) -> bytes:
-        """Return the body of the answer."""
-        kind = _TYPES.get(self.status, "invalid_request_error")
-        match form:
-            case "anthropic":
-                error = {"type": kind, "message": f"{self.detail} ({self.code})"}
-                return msgspec.json.encode({"type": "error", "error": error})
-            case "openai":
-                said = {"message": self.detail, "type": kind, "code": self.code, "param": None}
-                return msgspec.json.encode({"error": said})
-            case "problem":
-                return msgspec.json.encode(problem(self.status, self.code, self.detail))
+def answer_of(error: Refused, form: Form) -> Response:
+    """Return the answer to a refused call; clients try again after 502 and 504 alone."""
+    kind = _TYPES.get(error.status, "invalid_request_error")
+    body: Any
+    match form:
+        case "anthropic":
+            said = {"type": kind, "message": f"{error.detail} ({error.code})"}
+            body = {"type": "error", "error": said}
+        case "openai":
+            reason = {"message": error.detail, "type": kind, "code": error.code, "param": None}
+            body = {"error": reason}
+        case "problem":
+            body = problem(error.status, error.code, error.detail)
+    headers = {} if error.status in {502, 504} else {"x-should-retry": "false"}
+    if isinstance(error, CallRefused) and error.again_ms is not None:
+        headers["retry-after-ms"] = str(error.again_ms)
+    media = CONTENT_TYPE if form == "problem" else JSON
+    return Response(msgspec.json.encode(body), error.status, headers, media)
 
 
 def form_of(path: str, headers: Mapping[str, str]) -> Form:

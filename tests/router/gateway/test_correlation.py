@@ -4,10 +4,10 @@ import httpx
 import msgspec
 import pytest
 
-from cutover.errors import Fenced, Paused, TapeMiss, WriteDiffers
+from cutover.errors import Fenced, Paused, Refused, TapeMiss, WriteDiffers
 from router.gateway.app import arrived
 from router.gateway.providers import Provider, outgoing_headers, target_of
-from router.gateway.refusals import CallRefused, form_of, refusal_of
+from router.gateway.refusals import answer_of, form_of, refusal_of
 
 RUN = "4f" * 16
 TRACE = f"00-{RUN}-00f067aa0ba902b7-01"
@@ -115,23 +115,22 @@ def test_a_provider_gets_its_own_key_and_never_the_gateways(
         (refusal_of(httpx.ConnectError("")), 502, "provider_unreachable", True),
         (refusal_of(httpx.ReadTimeout("")), 504, "provider_timeout", True),
         (refusal_of(TimeoutError()), 504, "provider_timeout", True),
-        (CallRefused(401, "wrong_key", "no"), 401, "wrong_key", False),
+        (Refused(401, "wrong_key", "no"), 401, "wrong_key", False),
     ],
 )
 def test_a_refusal_says_whether_to_try_again(
-    refusal: CallRefused, status: int, code: str, tried_again: bool
+    refusal: Refused, status: int, code: str, tried_again: bool
 ) -> None:
     """Each in all three forms; what a client would do wrong by repeating says so."""
     assert (refusal.status, refusal.code) == (status, code)
-    openai = msgspec.json.decode(refusal.body("openai"))["error"]
-    assert openai["code"] == code
-    anthropic = msgspec.json.decode(refusal.body("anthropic"))
+    openai = answer_of(refusal, "openai")
+    assert msgspec.json.decode(openai.body)["error"]["code"] == code
+    anthropic = msgspec.json.decode(answer_of(refusal, "anthropic").body)
     assert anthropic["type"] == "error"
     assert code in anthropic["error"]["message"]
-    problem = msgspec.json.decode(refusal.body("problem"))
+    problem = msgspec.json.decode(answer_of(refusal, "problem").body)
     assert (problem["status"], problem["code"]) == (status, code)
-    headers = dict(refusal.headers("openai"))
-    assert (headers.get("x-should-retry") != "false") is tried_again
+    assert (openai.headers.get("x-should-retry") != "false") is tried_again
 
 
 @pytest.mark.parametrize(
