@@ -87,6 +87,7 @@ async def serve(
                     sent.add(new)
                     if frame.verdict == "terminal":
                         exchange.outcome, exchange.ended_by = failed or driver.ending, driver
+                        exchange.ended = asyncio.get_running_loop().time()
                     yield new.raw
                 if exchange.ended_by is not None and not framer.verbatim:
                     return
@@ -157,7 +158,7 @@ async def _next_frame(exchange: Served, driver: Driver) -> Frame | None:
     if exchange.ended_by is None:
         return await driver.pull()
     try:
-        async with asyncio.timeout(FOLLOWS_SECONDS):
+        async with asyncio.timeout_at((exchange.ended or 0.0) + FOLLOWS_SECONDS):
             frame = await driver.pull()
     except Exception:  # noqa: BLE001 - the answer is whole, however its connection ends
         return None
