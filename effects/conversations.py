@@ -11,6 +11,7 @@ from http import HTTPStatus
 from typing import Any, Literal
 from urllib.parse import quote
 
+import httpx
 import msgspec
 from sqlalchemy import or_, select, tuple_
 
@@ -78,7 +79,7 @@ async def _newest(flow: str, chat_id: str, limit: int) -> list[Turn]:
     world = current()
     if world.http is not None:
         path, query = f"chats/{_segment(chat_id)}/messages", {"flow": flow, "limit": str(limit)}
-        answer = await world.http.get(path, params=query)
+        answer = await _asked(world.http, "GET", path, params=query)
         return msgspec.json.decode(answer.raise_for_status().content, type=list[Turn])
     of_chat = _turns.where(TurnRow.flow == flow, TurnRow.chat_id == chat_id)
     newest = of_chat.order_by(TurnRow.seq.desc()).limit(limit)
@@ -93,7 +94,7 @@ async def find(flow: str, message_id: str) -> Turn | None:
     world = current()
     if world.http is not None:
         path = f"messages/{_segment(message_id)}"
-        answer = await world.http.get(path, params={"flow": flow})
+        answer = await _asked(world.http, "GET", path, params={"flow": flow})
         if answer.status_code == HTTPStatus.NOT_FOUND:
             return None
         return msgspec.json.decode(answer.raise_for_status().content, type=Turn)
@@ -109,7 +110,7 @@ async def add(turn: Turn) -> None:
     world, fields = current(), msgspec.structs.asdict(turn)
     if world.http is not None:
         path, query = f"messages/{_segment(turn.id)}", {"flow": turn.flow}
-        answer = await world.http.put(path, params=query, json=fields)
+        answer = await _asked(world.http, "PUT", path, params=query, json=fields)
         if answer.status_code == HTTPStatus.CONFLICT:
             raise TurnDiffers(turn.id)
         answer.raise_for_status()
@@ -121,6 +122,14 @@ async def add(turn: Turn) -> None:
             return
         if (await connection.execute(select(TurnRow.seq).where(*same))).first() is None:
             raise TurnDiffers(turn.id)
+
+
+async def _asked(http: httpx.AsyncClient, method: str, path: str, **sent: Any) -> httpx.Response:
+    """Ask the service; once more where the connection was lost, which does no request any harm."""
+    try:
+        return await http.request(method, path, **sent)
+    except (httpx.NetworkError, httpx.RemoteProtocolError):
+        return await http.request(method, path, **sent)
 
 
 async def users(user_id: str) -> dict[Chat, set[str]]:

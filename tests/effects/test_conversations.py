@@ -14,6 +14,7 @@ from effects import conversations
 from effects.conversations import Turn, TurnDiffers
 from effects.world import SERVICE_SECONDS, EffectSettings, World, open_world, use
 from tests.effects.conftest import Policy, taped
+from tests.support.origin import Origin, Reply
 
 
 def turn(turn_id: str, **changes: Any) -> Turn:
@@ -180,6 +181,23 @@ async def test_settings_choose_the_service() -> None:
         assert world.http.timeout.read == SERVICE_SECONDS
     async with open_world(EffectSettings(database="sqlite+aiosqlite://")) as world:
         assert world.http is None
+
+
+@pytest.mark.sockets
+async def test_a_connection_that_is_lost_is_opened_anew() -> None:
+    """For each of the three requests; one that is lost twice fails that call alone."""
+    lost = Reply(before="reset")
+    async with Origin() as service:
+        settings = EffectSettings(database="sqlite+aiosqlite://", memory_service=service.url)
+        service.script(lost, Reply([b"[]"]), lost, Reply(status=404), lost, Reply([b"{}"]))
+        service.script(lost, lost, Reply([b"[]"]))
+        async with open_world(settings):
+            assert await conversations.history("chat", "c", 5) == []
+            assert await conversations.find("chat", "m") is None
+            await conversations.add(turn("one"))
+            with pytest.raises(httpx.HTTPError):
+                await conversations.history("chat", "c", 5)
+            assert await conversations.history("chat", "c", 5) == []
 
 
 @pytest.mark.parametrize("status", [302, 404, 500])

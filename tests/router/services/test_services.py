@@ -447,13 +447,14 @@ async def test_no_argument_leads_to_another_path(thread: str) -> None:
         assert not both.legacy.asked
 
 
+@pytest.mark.parametrize("row", STREAMS["loops"], ids=lambda row: row["piece"][:30])
 async def test_events_without_content_are_no_stream_without_end(
-    monkeypatch: pytest.MonkeyPatch,
+    row: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However few bytes they are, the other service answers."""
     monkeypatch.setattr(driver, "STREAM_BYTES", 1 << 18)
-    async with pair() as both:
-        both.legacy.script(Reply([b"\n" * 2_000, "hang"], "text/event-stream"))
+    async with pair(row["dialect"]) as both:
+        both.legacy.script(Reply([row["piece"].encode() * 2_000, "hang"], "text/event-stream"))
         both.graph.script(Reply([b"{}"]))
         client, _ = await both.ask()
         assert client.headers["x-cutover-served"] == "graph"
