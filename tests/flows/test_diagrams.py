@@ -1,5 +1,7 @@
 """The diagrams of the graphs in the documents are those of the code."""
 
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,30 +22,7 @@ def test_each_branch_is_drawn_with_all_its_targets(name: str) -> None:
     assert drawn == {(source, target) for source, ends in branches for target in ends.values()}
 
 
-DRAWN = {
-    "companion": {
-        "__start__": "initialize",
-        "initialize": "emotion memory vision",
-        "emotion": "reasoning",
-        "memory": "reasoning",
-        "reasoning": "tools human __end__",
-        "tools": "reasoning human __end__",
-        "vision": "memory_extraction __end__",
-        "memory_extraction": "human __end__",
-        "human": "reasoning __end__",
-    },
-    "ops": {
-        "__start__": "preprocess",
-        "preprocess": "reason",
-        "reason": "safety check",
-        "safety": "approve execute",
-        "approve": "execute error",
-        "execute": "check",
-        "check": "reason error __end__",
-        "error": "__end__",
-    },
-}
-"""Where each node leads in the flows' documents."""
+DRAWN = tomllib.loads(Path(__file__).with_name("diagrams.toml").read_text("utf-8"))
 
 
 @pytest.mark.parametrize("name", DRAWN)

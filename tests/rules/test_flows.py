@@ -1,6 +1,7 @@
 """What clients of the five flows see: frames, endings, and what is refused."""
 
 import base64
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,6 @@ from rules.flows import ops as o
 from rules.flows import pipeline as p
 from rules.flows import session as s
 from rules.forms import HumanAnswer
-
-PNG = "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
 
 FRAMES = [
     (FLOWS[name], frame)
@@ -108,82 +107,28 @@ def test_success_that_lacks_what_was_sent_is_refused() -> None:
         framer.frame(c.ChatSuccess(""))
 
 
-CHAT_BODY = {"message_id": "m"}
-COMPANION_BODY = {"session_id": "s", "message": "hi"}
-IMAGE = {"session_id": "s", "image": PNG, "action": "analyze_only"}
-PIPELINE_BODY = {"user_id": "u", "session_id": "s", "message": "hi"}
-OPS_BODY = {"session_id": "s", "input": "hi"}
-RESUME = {"approval_id": "a", "approved": True, "by": "ann"}
-
-GOOD: list[tuple[Any, dict[str, Any]]] = [
-    (c.ChatRequest, CHAT_BODY),
-    (c.ChatRequest, CHAT_BODY | {"content": "你", "future_key": 1}),
-    (c.ChatRequest, CHAT_BODY | {"model_config": {"temperature": 2, "max_tool_iterations": 0}}),
-    (c.ChatRequest, CHAT_BODY | {"prompt_params": {"城市": "x", "n": 1, "none": None}}),
-    (k.CompanionRequest, COMPANION_BODY),
-    (k.ImageRequest, IMAGE),
-    (k.RespondRequest, {"hitl_id": "h", "action": "edit", "data": {"a": ["x"], "b": 1.5}}),
-    (s.SessionRequest, {"message": "x" * 65_536}),
-    (p.PipelineRequest, PIPELINE_BODY | {"interlocutor": {"name": "Li", "relation": "女儿"}}),
-    (o.OpsRequest, OPS_BODY | {"max_iterations": 50}),
-    (o.ResumeRequest, RESUME),
-    (o.ResumeRequest, {"session_id": "s", "approved": False, "by": "ann"}),
-]
-
-BAD: list[tuple[Any, dict[str, Any]]] = [
-    (c.ChatRequest, {}),
-    (c.ChatRequest, {"message_id": ""}),
-    (c.ChatRequest, {"message_id": 5}),
-    (c.ChatRequest, {"message_id": "a\n"}),
-    (c.ChatRequest, {"message_id": "x" * 129}),
-    (c.ChatRequest, CHAT_BODY | {"content": ""}),
-    (c.ChatRequest, CHAT_BODY | {"content": " \n"}),
-    (c.ChatRequest, CHAT_BODY | {"content": "a\0"}),
-    (c.ChatRequest, CHAT_BODY | {"content": "x" * 65_537}),
-    (c.ChatRequest, CHAT_BODY | {"user_name": "x" * 65}),
-    (c.ChatRequest, CHAT_BODY | {"model_config": {"temperature": 2.1}}),
-    (c.ChatRequest, CHAT_BODY | {"model_config": {"max_tool_iterations": 51}}),
-    (c.ChatRequest, CHAT_BODY | {"prompt_params": {"a b": "x"}}),
-    (c.ChatRequest, CHAT_BODY | {"prompt_params": {"a": ["x"]}}),
-    (k.CompanionRequest, {"session_id": "s"}),
-    (k.ImageRequest, IMAGE | {"action": "delete"}),
-    (k.ImageRequest, IMAGE | {"image": "https://example.com/a.png"}),
-    (k.ImageRequest, IMAGE | {"image": PNG.replace("png", "gif")}),
-    (k.ImageRequest, IMAGE | {"image": PNG.replace("png", "jpeg")}),
-    (k.ImageRequest, IMAGE | {"image": PNG + "!"}),
-    (k.ImageRequest, IMAGE | {"image": "data:image/png;base64,"}),
-    (k.RespondRequest, {"hitl_id": "h", "action": "maybe"}),
-    (k.RespondRequest, {"hitl_id": "h", "action": "edit", "data": {"a": {"b": 1}}}),
-    (s.SessionRequest, {"message": "hi", "session_id": ""}),
-    (p.PipelineRequest, {"message": "hi", "session_id": "s"}),
-    (p.PipelineRequest, PIPELINE_BODY | {"interlocutor": {"name": "Li"}}),
-    (o.OpsRequest, OPS_BODY | {"max_iterations": 51}),
-    (o.OpsRequest, OPS_BODY | {"max_iterations": 0}),
-    (o.ResumeRequest, RESUME | {"by": "  "}),
-    (o.ResumeRequest, RESUME | {"approved": "yes"}),
-    (o.ResumeRequest, RESUME | {"session_id": "s"}),
-    (o.ResumeRequest, {"approved": True, "by": "ann"}),
-    (c.ChatOptions, {"yield_intervall": 1}),
-    (c.ChatOptions, {"texts": {"lenght": "x"}}),
-    (c.ChatOptions, {"timezone": "Mars/Base"}),
-    (k.CompanionOptions, {"least_confidence": 1.1}),
-    (s.SessionOptions, {"recall": "never"}),
-    (p.PipelineOptions, {"token_limit": 0}),
-    (o.OpsOptions, {"max_iterations": 51}),
-]
+REQUESTS = json.loads(Path(__file__).with_name("requests.json").read_text("utf-8"))
+"""Types of requests and options, each with a body."""
+TYPES = {**vars(c), **vars(k), **vars(o), **vars(p), **vars(s)}
+LONGEST = "x" * 65_536
 
 
-@pytest.mark.parametrize(("request_type", "body"), GOOD)
-def test_good_request_is_read(request_type: Any, body: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("name", "body"), [*REQUESTS["good"], ("SessionRequest", {"message": LONGEST})]
+)
+def test_good_request_is_read(name: str, body: dict[str, Any]) -> None:
     """Requests within the bounds are read, unknown keys ignored."""
-    msgspec.json.decode(msgspec.json.encode(body), type=request_type)
+    msgspec.json.decode(msgspec.json.encode(body), type=TYPES[name])
 
 
-@pytest.mark.parametrize(("request_type", "body"), BAD)
-def test_bad_input_is_refused(request_type: Any, body: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [*REQUESTS["bad"], ("ChatRequest", {"message_id": "m", "content": f"{LONGEST}x"})],
+)
+def test_bad_input_is_refused(name: str, body: dict[str, Any]) -> None:
     """Wrong types, empty, too long and unknown values are refused, before anything is sent."""
     with pytest.raises(msgspec.ValidationError):
-        msgspec.json.decode(msgspec.json.encode(body), type=request_type)
+        msgspec.json.decode(msgspec.json.encode(body), type=TYPES[name])
 
 
 def test_image_over_the_limit_is_refused() -> None:

@@ -1,6 +1,8 @@
 """The decoder against WHATWG HTML, "Interpreting an event stream", rule by rule."""
 
+import tomllib
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -33,71 +35,12 @@ def by_the_book(stream: bytes) -> list[SseEvent]:
     return found
 
 
+DATA = tomllib.loads(Path(__file__).with_name("sse.toml").read_text("utf-8"))
 RULES = {
-    "LF ends a line": (b"data: a\ndata: b\n\n", [SseEvent(b"a\nb")]),
-    "CR ends a line": (b"data: a\rdata: b\r\r", [SseEvent(b"a\nb")]),
-    "CRLF ends a line": (b"data: a\r\ndata: b\r\n\r\n", [SseEvent(b"a\nb")]),
-    "CR LF CR is two line ends": (b"data: a\r\n\r", [SseEvent(b"a")]),
-    "a byte order mark at the start is skipped": (BOM + b"data: a\n\n", [SseEvent(b"a")]),
-    "a second byte order mark is part of the field name": (BOM + BOM + b"data: a\n\n", []),
+    name: (stream.encode(), [SseEvent(data.encode(), *event) for data, *event in due])
+    for name, (stream, due) in DATA["rules"].items()
+} | {
     "half a byte order mark is text": (BOM[:2] + b"\ndata: a\n\n", [SseEvent(b"a")]),
-    "one leading space is stripped": (
-        b"data:a\n\ndata:  b\n\ndata:\tc\n\n",
-        [SseEvent(b"a"), SseEvent(b" b"), SseEvent(b"\tc")],
-    ),
-    "several data lines are joined by line feeds": (
-        b"data: a\ndata:\ndata: b\n\n",
-        [SseEvent(b"a\n\nb")],
-    ),
-    "data without a colon is an empty line of data, the standard's third example": (
-        b"data\n\ndata\ndata\n\ndata:",
-        [SseEvent(b""), SseEvent(b"\n")],
-    ),
-    "everything after the first colon is the value": (b"data: a: b\n\n", [SseEvent(b"a: b")]),
-    "unknown fields and other cases are ignored": (
-        b"Data: a\nfoo: b\n data: c\ndata: d\n\n",
-        [SseEvent(b"d")],
-    ),
-    "a name holds for one event, dispatched or not": (
-        b"event: a\ndata: 1\n\ndata: 2\n\nevent: b\n\ndata: 3\n\n",
-        [SseEvent(b"1", "a"), SseEvent(b"2"), SseEvent(b"3")],
-    ),
-    "the last name wins, an empty one too": (
-        b"event: a\nevent: b\ndata: 1\n\nevent: a\nevent\ndata: 2\n\n",
-        [SseEvent(b"1", "b"), SseEvent(b"2")],
-    ),
-    **{
-        f"an event that is not ended is dropped: {tail!r}": (
-            b"data: a\n\n" + tail,
-            [SseEvent(b"a")],
-        )
-        for tail in (b"data: b", b"data: b\n", b"data: b\r")
-    },
-    # Python's `splitlines` would split here.
-    **{
-        f"no other character ends a line: {character!r}": (
-            f"data: a{character}b\n\n".encode(),
-            [SseEvent(f"a{character}b".encode())],
-        )
-        for character in ("\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c")
-    },
-    "the standard's first example": (
-        b"data: YHOO\ndata: +2\ndata: 10\n\n",
-        [SseEvent(b"YHOO\n+2\n10")],
-    ),
-    "the standard's second example": (
-        b": test stream\n\ndata: first event\nid: 1\n\ndata:second event\nid\n\ndata:  third\n\n",
-        [SseEvent(b"first event"), SseEvent(b"second event"), SseEvent(b" third")],
-    ),
-    "the standard's fourth example": (
-        b"data:test\n\ndata: test\n\n",
-        [SseEvent(b"test"), SseEvent(b"test")],
-    ),
-    "comments are skipped, in an event or between two": (
-        b": one\n\n:\ndata: a\n:two\ndata: b\n\n",
-        [SseEvent(b"a\nb")],
-    ),
-    "an event without data is not dispatched": (b"\n\n\nevent: a\n\n: c\n\n", []),
     "invalid UTF-8 is replaced in names": (
         b"event: \xff\ndata: a\xff\n\n",
         [SseEvent(b"a\xff", "\ufffd")],
@@ -161,25 +104,7 @@ def blocks(*pieces: bytes) -> list[bytes]:
     return found + splitter.flush()
 
 
-BLOCKS = {
-    "LF": [b"event: a\ndata: 1\n\n", b"data: 2\n\n"],
-    "CRLF": [b"event: a\r\ndata: 1\r\n\r\n", b"data: 2\r\n\r\n"],
-    "CR": [b"event: a\rdata: 1\r\r", b"data: 2\r\r"],
-    "LF, then CRLF": [b"data: 1\n\r\n", b"data: 2\n\r\n"],
-    "CRLF, then LF": [b"data: 1\r\n\n", b"data: 2\n\n"],
-    "CRLF, then CR": [b"data: 1\r\n\r", b"data: 2\r\n\r"],
-    "LF, then CR": [b"data: 1\n\r", b"data: 2\n\n"],
-    "comments alone": [b": a\n: b\n\n", b"data: 1\n\n", b":\n\n"],
-    "a comment within an event": [b": a\ndata: 1\n:b\n\n"],
-    "a blank line of its own": [b"\n", b"data: 1\n\n", b"\n", b"\r\n", b"\r", b"data: 2\n\n"],
-    "a byte order mark": [BOM + b"data: 1\n\n", b"data: 2\n\n"],
-    "a byte order mark and a blank line": [BOM + b"\r\ndata: 2\n\n"],
-    "a later byte order mark, a line": [b"data: 1\n\n", BOM + b"\ndata: 2\n\n"],
-    "an unterminated rest": [b"data: 1\n\n", b"data: 2\r\n"],
-    "a rest that may lack the LF of its CR": [b"data: 1\r\n\r"],
-    "an LF behind two CRs": [b"data: 1\r\r", b"\n", b"data: 2\r\r"],
-    "nothing": [],
-}
+BLOCKS = {name: [one.encode() for one in due] for name, due in DATA["blocks"].items()}
 
 
 @pytest.mark.parametrize("due", BLOCKS.values(), ids=BLOCKS)
