@@ -1,8 +1,10 @@
 """Faults of a model's provider: requests of each flow, streams as bytes, and the table of rows."""
 
 import json
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from cutover.errors import Blame
@@ -254,6 +256,7 @@ def _delta(delta: Any) -> Any:
 
 _MESSAGE = {"choices": [{"index": 0, "message": {"content": "SECRET"}}]}
 _TEXT = {"choices": [{"index": 0, "text": "SECRET"}]}
+_BROKEN = tomllib.loads(Path(__file__).with_name("broken_chunks.toml").read_text("utf-8"))
 
 
 # The table.
@@ -367,37 +370,10 @@ ROWS: dict[str, Row] = {
     "the reason is a lack of resources": Row(
         plain(finish="insufficient_system_resource"), "model_error", said=True
     ),
-    "content that is a list": Row(inserted(_delta({"content": [{}]})), "model_error", said=True),
-    "content that is a number": Row(inserted(_delta({"content": 5})), "model_error", said=True),
-    "reasoning that is no text": Row(
-        inserted(_delta({"reasoning_content": {}})), "model_error", said=True
-    ),
-    "half of a character": Row(inserted(_delta({"content": "\ud800"})), "model_error", said=True),
-    "half of a character in arguments": Row(
-        inserted(_delta({"tool_calls": [{"function": {"arguments": '{"a": "\ud800"}'}}]})),
-        "model_error",
-        said=True,
-    ),
-    "half of a character in a name": Row(
-        inserted(_delta({"tool_calls": [{"function": {"name": "\ud800"}}]})),
-        "model_error",
-        said=True,
-    ),
-    "half of a character in an id": Row(
-        inserted(_delta({"tool_calls": [{"id": "\ud800"}]})), "model_error", said=True
-    ),
-    "arguments that are no text": Row(
-        inserted(_delta({"tool_calls": [{"function": {"arguments": {"a": 1}}}]})),
-        "model_error",
-        said=True,
-    ),
-    "a call that is no object": Row(
-        inserted(_delta({"tool_calls": ["calculate"]})), "model_error", said=True
-    ),
-    "choices that are no list": Row(inserted({"choices": {"a": 1}}), "model_error", said=True),
-    "a choice that is no object": Row(inserted({"choices": ["a"]}), "model_error", said=True),
-    "an event that is null": Row(between("data: null\n\n"), "model_error", said=True),
-    "an event that is a list": Row(between("data: []\n\n"), "model_error", said=True),
+    **{
+        name: Row(between(f"data: {chunk}\n\n"), "model_error", said=True)
+        for name, chunk in _BROKEN.items()
+    },
     "a call of the old kind": Row(
         lambda _: raw(chunk({"function_call": {"name": "calculate"}}, "function_call"), DONE),
         "model_empty",

@@ -148,7 +148,6 @@ PLACES: Mapping[str, Callable[[str, str], RunRecord]] = {
         request=f'{{"v":{json.dumps(f"{a}{b}")},"v":"second"}}'
     ),
     "a frame": lambda a, b: stream(delta(content=f"see {a}{b} !")),
-    "delta.content": lambda a, b: stream(delta(content=f"see {a}"), delta(content=f"{b} !")),
     "a piece a character": lambda a, b: stream(*(delta(content=one) for one in f"see {a}{b} !")),
     "events in one frame": lambda a, b: line(
         frames=[b"".join(sse(delta(content=f"see {a}"), delta(content=f"{b} !"), end="\r\n"))]
@@ -156,57 +155,9 @@ PLACES: Mapping[str, Callable[[str, str], RunRecord]] = {
     "lines in one frame": lambda a, b: line(
         frames=["".join(f"{json.dumps(delta(content=c))}\n" for c in (f"ü {a}", b, "!")).encode()]
     ),
-    "delta.refusal": lambda a, b: stream(delta(refusal=a), delta(refusal=f"{b} !")),
-    "delta.reasoning_content": lambda a, b: stream(
-        delta(reasoning_content=a), delta(reasoning_content=b)
-    ),
-    "delta.audio.transcript": lambda a, b: stream(
-        delta(audio={"transcript": a}), delta(audio={"transcript": b})
-    ),
     "delta.function_call.arguments": lambda a, b: stream(
         delta(function_call={"arguments": f'{{"v":"{json.dumps(a)[1:-1]}'}),
         delta(function_call={"arguments": f'{json.dumps(b)[1:-1]}"}}'}),
-    ),
-    "two tool calls at once": lambda a, b: stream(
-        _call(0, a), _call(1, '{"other":'), _call(0, f"{b} !"), _call(1, "1}")
-    ),
-    "two choices at once": lambda a, b: stream(
-        {"choices": [{"index": 0, "delta": {"content": a}}]},
-        {"choices": [{"index": 1, "delta": {"content": "other"}}]},
-        {"choices": [{"index": 0, "delta": {"content": f"{b} !"}}]},
-    ),
-    "pieces numbered anew": lambda a, b: stream(
-        {"id": "x1", "index": 1, "text": a}, {"id": "x2", "index": 2, "text": f"{b} !"}
-    ),
-    "messages|node:uuid": lambda a, b: line(
-        frames=[
-            *sse([{"content": a}, {"n": 1}], name=f"messages|tools:{_HEX[0]}"),
-            *sse([{"content": f"{b} !"}, {"n": 1}], name=f"messages|tools:{_HEX[1]}"),
-        ]
-    ),
-    "custom|node:uuid among updates|node:uuid": lambda a, b: line(
-        frames=[
-            *sse({"text": a}, name=f"custom|a:{_HEX[0]}"),
-            *sse({"text": "other"}, name=f"updates|a:{_HEX[0]}"),
-            *sse({"text": f"{b} !"}, name=f"custom|a:{_HEX[1]}"),
-        ]
-    ),
-    "data-* names with ids": lambda a, b: stream(
-        {"type": "data-note-17", "id": "17", "data": {"v": a}},
-        {"type": "data-note-18", "id": "18", "data": {"v": f"{b} !"}},
-    ),
-    "text and reasoning by turns": lambda a, b: stream(
-        {"type": "text-delta", "id": "1", "delta": a},
-        {"type": "reasoning-delta", "id": "2", "delta": "other"},
-        {"type": "text-delta", "id": "1", "delta": f"{b} !"},
-    ),
-    "response.output_text.delta": lambda a, b: stream(
-        {"type": "response.output_text.delta", "item_id": "m", "output_index": 0, "delta": a},
-        {"type": "response.output_text.delta", "item_id": "m", "output_index": 0, "delta": b},
-    ),
-    "input_json_delta": lambda a, b: stream(
-        {"type": "content_block_delta", "index": 1, "delta": {"partial_json": f'{{"v":"{a}'}},
-        {"type": "content_block_delta", "index": 1, "delta": {"partial_json": f'{b}"}}'}},
     ),
     "totals so far": lambda a, b: stream(
         {"text": "see "}, {"text": f"see {a}"}, {"text": f"see {a}{b}"}, {"text": f"see {a}{b} !"}
@@ -219,15 +170,6 @@ PLACES: Mapping[str, Callable[[str, str], RunRecord]] = {
     "tokens of logprobs": lambda a, b: stream(
         *({"choices": [{"logprobs": {"content": [{"token": one, "logprob": -0.1}]}}]} for one in a),
         {"choices": [{"logprobs": {"content": [{"token": b, "logprob": -0.1}]}}]},
-    ),
-    "parts of candidates": lambda a, b: stream(
-        *({"candidates": [{"content": {"parts": [{"text": one}]}}]} for one in (a, f"{b} !"))
-    ),
-    "response.refusal.delta": lambda a, b: stream(
-        *({"type": "response.refusal.delta", "item_id": "m", "delta": one} for one in (a, b))
-    ),
-    "response.audio.transcript.delta": lambda a, b: stream(
-        *({"type": "response.audio.transcript.delta", "delta": one} for one in (a, b, " !"))
     ),
     "a chunk with NaN": lambda a, b: line(
         frames=_lines(
@@ -242,7 +184,6 @@ PLACES: Mapping[str, Callable[[str, str], RunRecord]] = {
     "JSON over two data lines": lambda a, b: line(
         frames=_lines(f'data: {{"text":\ndata: {json.dumps(a + b)}}}\n\n')
     ),
-    "lines of text": lambda a, b: line(frames=_lines(f"data: {a}\n\n", f"data: {b} !\n\n")),
     "plain text": lambda a, b: line(frames=_lines(f"see {a}", f"{b} !")),
     "NDJSON": lambda a, b: line(
         frames=_lines(json.dumps({"text": a}) + "\n", json.dumps({"text": b}) + "\n")
