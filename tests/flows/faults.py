@@ -250,10 +250,6 @@ def ending(body: Any) -> Callable[[str], Answer]:
     return lambda text: raw(chunk({"content": pieces(text)[0]}), last, DONE)
 
 
-def _delta(delta: Any) -> Any:
-    return {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
-
-
 _MESSAGE = {"choices": [{"index": 0, "message": {"content": "SECRET"}}]}
 _TEXT = {"choices": [{"index": 0, "text": "SECRET"}]}
 _BROKEN = tomllib.loads(Path(__file__).with_name("broken_chunks.toml").read_text("utf-8"))

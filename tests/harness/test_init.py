@@ -88,19 +88,8 @@ async def found(
 
 
 THREADS = r"/threads/[0-9a-f-]{36}/runs/stream"
-KNOWN: Mapping[str, tuple[str, str, str, str, str]] = {
-    # where it is, what its body must have, its answer; the dialect, where the conversation stands
-    "completions": ("/v1/chat/completions", "messages", "chat-text.sse", "chat-completions", ""),
-    "tools": ("/chat/completions", "messages", "chat-tools.sse", "chat-completions", ""),
-    "responses": ("/v1/responses", "input", "responses-text.sse", "responses", ""),
-    "anthropic": ("/v1/messages", "max_tokens", "anthropic-text.sse", "anthropic", ""),
-    "ai sdk": ("/api/chat", "parts", "ai-sdk-text.sse", "ai-sdk", "body.id"),
-    "ag-ui": ("/agent", "threadId", "ag-ui-text.sse", "ag-ui", "body.threadId"),
-    "threads": (THREADS, "assistant_id", "langgraph-text.sse", "langgraph", "path.thread"),
-    "runs": ("/runs/stream", "assistant_id", "langgraph-text.sse", "langgraph", ""),
-    "plain": ("/chat", "message", "ndjson-text.ndjson", "ndjson", ""),
-    "text": ("/ask", "question", "text-plain.txt", "text", ""),
-}
+ROWS = tomllib.loads(Path(__file__).with_name("services.toml").read_text("utf-8"))
+KNOWN: Mapping[str, tuple[str, str, str, str, str]] = ROWS["known"]
 MEDIA = {"sse": SSE, "ndjson": LINES, "txt": "text/plain"}
 
 
@@ -132,49 +121,16 @@ async def test_a_well_known_api_is_found_without_being_named(name: str, tmp_path
     assert [one.split()[0] for one in commands] == ["cutover", "cutover", "curl"]
 
 
-UI = recorded("ai-sdk-text.sse")
-OWN: Mapping[str, tuple[Stranger, dict[str, Any], dict[str, Any]]] = {
-    "id in the path": (
-        Stranger("/users/7/chat", "text", recorded("chat-text.sse")),
-        {"path": "/users/{user=7}/chat", "body": '{"text": "hi"}', "user": "path.user"},
-        {"paths": ["/users/{user}/chat"], "keys": {"user": "path.user"}},
-    ),
-    "GET with a query": (
-        Stranger(r"/events\?session=s1&q=hi%20%E4%BD%A0", "", UI, SSE, "GET"),
-        {"path": "/events?session=s1&q=hi 你", "method": "GET"},
-        {"methods": ["GET"], "keys": {"conversation": "query.session"}},
-    ),
-    "a form": (
-        Stranger("/say", "text", recorded("anthropic-text.sse")),
-        {"path": "/say", "body": "text=hi&thread_id=t1"},
-        {"keys": {"conversation": "body.thread_id"}},
-    ),
-    "id in a header": (
-        Stranger("/say", "text", recorded("chat-text.sse")),
-        {"path": "/say", "body": '{"text": "hi"}', "headers": [("X-Session-Id", "s")]},
-        {"keys": {"conversation": "header.x-session-id"}},
-    ),
-    "PUT": (
-        Stranger("/say", "q", recorded("chat-text.sse"), method="PUT"),
-        {"path": "/say", "method": "PUT", "body": '{"q": "hi", "ctx": {"threadId": "t"}}'},
-        {"methods": ["PUT"], "keys": {"conversation": "body.ctx.threadId"}},
-    ),
-    "a tenant in the path, a conversation in the query": (
-        Stranger(r"/t/acme/stream\?chat_id=7", "", recorded("ag-ui-text.sse"), method="GET"),
-        {"path": "/t/{user=acme}/stream?chat_id=7", "method": "GET"},
-        {"keys": {"user": "path.user", "conversation": "query.chat_id"}},
-    ),
-    "plain text": (
-        Stranger("/say", "text", recorded("text-plain.txt"), "text/plain"),
-        {"path": "/say", "body": '{"text": "hi"}'},
-        {"dialect": "text", "keys": {}},
-    ),
-    "no stream": (
-        Stranger("/v1/chat/completions", "stream", b'{"choices": []}', "application/json"),
-        {"path": "/v1/chat/completions", "body": '{"stream": false, "user": "u"}'},
-        {"dialect": "text", "keys": {"user": "body.user"}},
-    ),
-}  # fmt: skip
+def own(
+    service: dict[str, Any], asking: dict[str, Any], due: dict[str, Any]
+) -> tuple[Stranger, dict[str, Any], dict[str, Any]]:
+    """Return a service, how it is asked for, and what is written of it."""
+    recording = service.pop("recording", "")
+    stream = recorded(recording) if recording else service.pop("stream").encode()
+    return Stranger(stream=stream, **service), asking, due
+
+
+OWN = {name: own(**row) for name, row in ROWS["own"].items()}
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -245,37 +201,14 @@ async def test_an_unknown_stream_gets_a_dialect_of_its_own(
     assert not cut.read_whole(form)
 
 
-FORMS: Mapping[str, tuple[bytes, str]] = {
-    "pieces and a mark": (
-        b'data: {"delta":"Hello"}\n\ndata: {"delta":" you"}\n\ndata: [DONE]\n\n',
-        "Hello you",
-    ),
-    "names on a line of their own": (
-        (
-            b'event: token\ndata: {"id":"a1","data":"Hello"}\n\n'
-            b'event: token\ndata: {"id":"a1","data":" you"}\n\nevent: end\ndata: {}\n\n'
-        ),
-        "Hello you",
-    ),
-    "the text so far": (
-        b'data: {"answer":"Hel"}\n\ndata: {"answer":"Hello"}\n\ndata: [DONE]\n\n',
-        "Hello",
-    ),
-    "in a list, the whole once more": (
-        (
-            b'data: {"type":"piece","parts":[{"text":"Hello"}]}\n\n'
-            b'data: {"type":"piece","parts":[{"text":" you"}]}\n\n'
-            b'data: {"type":"done","text":"Hello you"}\n\n'
-        ),
-        "Hello you",
-    ),
-}
+FORMS = ROWS["forms"]
 
 
 @pytest.mark.parametrize("name", FORMS)
 async def test_a_dialect_is_made_from_an_answer(name: str, tmp_path: Path) -> None:
     """With its end, so that a cut is seen."""
-    stream, text = FORMS[name]
+    answer, text = FORMS[name]
+    stream = answer.encode()
     result, _ = await drafted(stream, tmp_path)
     form = dialect(str(tmp_path / "dialect.toml"))
     assert Trial(200, SSE, stream, whole=True).reading(form)[1] == text
@@ -305,18 +238,6 @@ async def test_what_is_no_stream_of_json_is_said() -> None:
         await found(Stranger("/chat", "message", b"data: Hel\n\ndata: lo\n\n"))
 
 
-REFUSED: Mapping[str, tuple[dict[str, Any], str]] = {
-    "nothing there": ({"path": "/elsewhere"}, "nothing at /elsewhere"),
-    "another body": ({"path": "/say", "body": '{"no": 1}'}, "status 422"),
-    "no such id": (
-        {"path": "/say", "body": '{"mine": 1}', "conversation": "body.min"},
-        "it has body.mine",
-    ),
-    "its own fault": ({"path": "/say", "body": '{"fails": 1}'}, "Look into its log"),
-    "no body that is known": ({"path": "/say"}, "(plain messages): status 422"),
-}  # fmt: skip
-
-
 async def test_a_path_that_only_takes_get_says_so() -> None:
     """It is there: the method is what to give."""
     with pytest.raises(CutoverError, match="/ask takes GET: --method GET"):
@@ -330,10 +251,11 @@ async def test_an_id_in_the_answer_s_header_is_offered_as_the_key() -> None:
     assert "give --header 'x-conversation-id: c1'" in told
 
 
-@pytest.mark.parametrize("name", REFUSED)
-async def test_what_cannot_be_configured_says_what_to_give(name: str) -> None:
+@pytest.mark.parametrize(("asking", "sentence"), ROWS["refused"].values(), ids=ROWS["refused"])
+async def test_what_cannot_be_configured_says_what_to_give(
+    asking: dict[str, Any], sentence: str
+) -> None:
     """Nothing is written, and the sentence names what was tried or found."""
-    asking, sentence = REFUSED[name]
     with pytest.raises(CutoverError, match=re.escape(sentence)):
         await found(Stranger("/say", "mine", recorded("chat-text.sse")), **asking)
 
