@@ -11,6 +11,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
+import httpx
 import msgspec
 from fastapi import FastAPI
 from sqlalchemy.exc import SQLAlchemyError
@@ -20,9 +21,9 @@ from cutover import Event, Request, Stack
 from cutover.errors import CutoverError
 from cutover.flow import Flow
 from cutover.records import PauseRecord, RecordDamaged, RunRecord, TapeRecord
-from effects import rollout
+from effects import conversations, rollout
 from effects.pauses import Pauses
-from effects.world import EffectSettings, World, open_world
+from effects.world import EffectSettings, World, open_world, use
 from harness.config import ConfigRefused, Settings
 from harness.live import LiveSettings
 from harness.services import Services, candidates, flow_of
@@ -186,13 +187,17 @@ def equal_shadow(served: Served, played: Played) -> bool:
 
 
 async def _ready(world: World) -> str:
-    """Return why requests cannot be served: they need a database that can be written to."""
+    """Return why requests cannot be served: they write to a database, and read conversations."""
+    why = "the database takes no write"
     try:
         async with asyncio.timeout(READY_SECONDS):
             await world.database.probe()
-    except (TimeoutError, SQLAlchemyError) as error:
-        log.warning("not ready: the database takes no write error=%s", type(error).__name__)
-        return "the database takes no write"
+            why = "no conversation can be read"
+            with use(world):
+                await conversations.messages("readyz", "readyz")
+    except (TimeoutError, SQLAlchemyError, httpx.HTTPError, ValueError) as error:
+        log.warning("not ready: %s error=%s", why, type(error).__name__)
+        return why
     return ""
 
 
