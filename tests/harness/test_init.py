@@ -14,7 +14,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from cutover.errors import CutoverError
+from cutover.errors import CutoverError, Unusable
 from harness import root
 from harness.cli import cli
 from harness.config import decode, load, parse
@@ -308,6 +308,23 @@ async def test_credentials_are_sent_and_not_written(tmp_path: Path) -> None:
     written = (tmp_path / "cutover.toml").read_text("utf-8")
     assert ("Authorization", "Bearer sk-secret") in result.example.headers
     assert "sk-secret" not in "".join((written, told, *commands))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ROWS["apps"])
+async def test_an_app_is_started(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the folder that one is in; one that cannot be is said."""
+    app, due = ROWS["apps"][name]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shop.py").write_text(ROWS["modules"]["shop.py"])
+    told: list[str] = []
+    try:
+        await look("shop:app", app, Asking(), told.append, lambda likely: likely)
+    except Unusable as error:
+        told.append(str(error))
+    assert due in "\n".join(told)
 
 
 def test_a_file_that_is_there_is_not_replaced(tmp_path: Path) -> None:
