@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,11 +29,11 @@ from harness.commands.replay import ReplayJob, Summary, here, job_of, on_workers
 from harness.config import CapturesTable, ModelTable, Settings, parse
 from loadtests.simulator import Simulator
 from router.captures import CaptureReader, Store
-from tests.flows.samples import SAMPLES
-from tests.support.stage import breaking, staged
+from tests.compare.captured import KEY, Capturing
+from tests.compare.captured import captured as capture
+from tests.support.stage import breaking
 
 ROOT = Path(__file__).resolve().parents[2]
-KEY = "0123456789abcdef"
 CONFIG = f"""
 [captures]
 url = "unused"
@@ -40,24 +41,22 @@ key = "{KEY}"
 """
 
 
-async def _capture(folder: Path, count: int) -> None:
-    settings = Settings(captures=CapturesTable(url=str(folder), key=KEY))
-    async with staged() as stage, root.capturing(settings) as captures:
-        assert captures is not None
-        for number in range(count):
-            body = dict(SAMPLES["chat"].body) | {"message_id": f"m{number}"}
-            request = stage.request("chat", body, yield_interval=0.0)
-            told = await stage.tell("chat", request, ["legacy"])
-            told.exchange.id = f"{number:032x}"
-            captures.served(told.exchange)
+async def _four(capturing: Capturing) -> None:
+    """Serve exchanges that no shadow plays."""
+    for _ in range(4):
+        await capturing.exchange(played="")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with captures of four exchanges of chat, served by legacy."""
+    return asyncio.run(capture(tmp_path_factory.mktemp("served"), _four))
 
 
 @pytest.fixture
-def captured(tmp_path: Path) -> Path:
-    """A folder with captures of four exchanges of chat, served by legacy."""
-    folder = tmp_path / "captures"
-    asyncio.run(_capture(folder, 4))
-    return folder
+def captured(served: Path, tmp_path: Path) -> Path:
+    """A copy of these captures."""
+    return Path(shutil.copytree(served, tmp_path / "captures"))
 
 
 def job(folder: Path, out: Path | None = None) -> ReplayJob:
@@ -228,14 +227,14 @@ def test_the_command_prints_a_table_and_exits_by_it(captured: Path) -> None:
 def test_a_killed_replay_goes_on_and_repeats_nothing(captured: Path) -> None:
     """`kill -9` in the middle, `--follow`, more captures, and SIGTERM."""
     store = Store(str(captured))
-    [line] = [one for one in CaptureReader(store) if one.exchange == "0" * 32]
+    [line] = [one for one in CaptureReader(store) if one.exchange == f"{1:032x}"]
     wanted = 4 + 600
 
     def add(first: int, last: int) -> None:
         more = [msgspec.structs.replace(line, exchange=f"{n:032x}") for n in range(first, last)]
         store.add("chat", date(2026, 11, 28), b"".join(encode(one) + b"\n" for one in more))
 
-    add(4, wanted // 2)
+    add(5, wanted // 2)
     killed = run(captured, "--follow")
     while not replays(captured):
         assert killed.poll() is None
@@ -243,7 +242,7 @@ def test_a_killed_replay_goes_on_and_repeats_nothing(captured: Path) -> None:
     killed.communicate()
     done = len(replays(captured))
     again = run(captured, "--follow")
-    add(wanted // 2, wanted)
+    add(wanted // 2, wanted + 1)
     while len(replays(captured)) < wanted:
         assert again.poll() is None
     again.send_signal(signal.SIGTERM)
@@ -260,7 +259,7 @@ def test_workers_of_dask_replay_files(captured: Path) -> None:
     dask = pytest.importorskip("distributed")
     store = Store(str(captured))
     lines = list(CaptureReader(store))
-    for number in range(4, 40):
+    for number in range(5, 41):
         more = msgspec.structs.replace(lines[0], exchange=f"{number:032x}")
         store.add("chat", date(2026, 11, 28), encode(more) + b"\n")
     with dask.LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=None) as cluster:
