@@ -356,8 +356,9 @@ def _likely(known: Mapping[str, str], names: Sequence[str]) -> str:
 
 def check_full_share(tables: Mapping[str, Any], flow: str) -> None:
     """Raise `ConfigRefused` for a configuration that is not valid with all of a flow on graph."""
-    raised = tables["flows"][flow] | {"enable_langgraph": True, "langgraph_percent": FULL_SHARE}
-    parse({**tables, "flows": {**tables["flows"], flow: raised}})
+    flows = tables.get("flows", {})  # a file without any serves the built-in ones
+    raised = flows.get(flow, {}) | {"enable_langgraph": True, "langgraph_percent": FULL_SHARE}
+    parse({**tables, "flows": {**flows, flow: raised}})
 
 
 def _rendered(template: str, **values: Any) -> str:

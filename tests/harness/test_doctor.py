@@ -162,6 +162,11 @@ def test_what_is_wrong_is_one_line_with_what_to_do(name: str) -> None:
     assert result.healthy is (state != "fail")
 
 
+def test_a_file_without_flows_is_no_fault() -> None:
+    """It serves the built-in ones."""
+    assert "chat " in page(judge(Survey(parse({}))))
+
+
 def test_a_set_up_in_which_all_works_says_so() -> None:
     """Ten lines that are ok, and a row of yes."""
     result = judge(surveyed({}, {}))
