@@ -41,10 +41,19 @@ async def forked(stage: Stage, name: str, stack: str, fork: Fork, answers: list[
     return found, live
 
 
-@pytest.mark.parametrize("stack", STACKS)
-@pytest.mark.parametrize("name", [name for name, asked in MODELS.items() if asked])
+@pytest.mark.parametrize(
+    ("name", "stack"),
+    [
+        pytest.param(name, stack, marks=pytest.mark.nightly if (number + turn) % 2 else ())
+        for number, name in enumerate(name for name, asked in MODELS.items() if asked)
+        for turn, stack in enumerate(STACKS)
+    ],
+)
 async def test_a_fork_that_is_answered_alike_tells_the_same(name: str, stack: str) -> None:
-    """At each request: earlier ones are played, the others made, and no tool and store is asked."""
+    """At each request: earlier ones are played, the others made, and no tool and store is asked.
+
+    By day each case is forked by one stack, in turn.
+    """
     async with staged(**SETTINGS) as stage:
         for at in range(1, len(MODELS[name]) + 1):
             rest = MODELS[name][at - 1 :]

@@ -157,6 +157,8 @@ class RouterProcess(Program):
 
     async def answers(self) -> bool:
         """Whether it is ready."""
+        if not await super().answers():  # making an HTTP client takes longer
+            return False
         try:
             async with httpx.AsyncClient(timeout=10) as client:
                 return (await client.get(f"{self.url}/readyz")).is_success
