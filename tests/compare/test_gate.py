@@ -1,7 +1,9 @@
 """The gate's verdicts on drawn rollouts: each with its reason, and what to do next."""
 
+import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -34,43 +36,21 @@ OLD = Drawn(exchanges=8_000, share=0.05, fails=0.01, config="old")
 GROWN = OLD.later(share=0.5, fails=0.05, exchanges=40_000, users=8_000, config="now")
 CRASHED, MENDED = Drawn(behind=0.5), Drawn(behind=0.5).later(behind=0.0)
 NOT_DRAWN = [EQUAL.frame(why=why) for why in ("forced", "pinned", "asked", "off")]
-MANY = Drawn(exchanges=40_000, users=8_000, crowd=2.5, alike=False)
+DRAWN = tomllib.loads(Path(__file__).with_name("rollouts.toml").read_text("utf-8"))["drawn"]
 Rows = Sequence[Drawn | pd.DataFrame]
 # fmt: off
 CASES: dict[str, tuple[Rows, Verdict, str, str]] = {
-    "equal": ([EQUAL], "promote", "within its margin: end P95: legacy ", "raise the share"),
-    "equal, few write most and users differ": (
-        [MANY], "promote", "within its margin: failed", ""),
-    "20 % slower": (
-        [Drawn(slower=1.2)], "hold",
-        "worse: first text P95: legacy 1", "more exchanges will not change it"),
-    "35 % slower, of 23 ms": ([Drawn(text_ms=23, spread=0.1, slower=1.35)], "promote", "", ""),
-    "twice as slow, of 7 ms": ([Drawn(text_ms=7, spread=0.1, slower=2.0)], "promote", "", ""),
-    "6 % slower, of a second": ([Drawn(text_ms=1_000, spread=0.1, slower=1.06)], "promote", "", ""),
-    "60 ms slower, of 40 ms": (
-        [Drawn(text_ms=40, spread=0.1, slower=2.5)], "hold", "margin 50 ms", "find out why"),
-    "1 % fails behind the fallback": ([Drawn(behind=0.01)], "hold", "worse: failed: legacy 0.", ""),
-    "1 % fails behind the fallback, for longer": (
-        [Drawn(behind=0.01, exchanges=30_000, users=6_000)], "roll_back",
-        "graph fails more: ", "cutover rollback; failed: crashed ("),
+    **{name: ([Drawn(**drawn)], *due) for name, (drawn, *due) in DRAWN.items()},
     "a small share that fails at once": (
         [served(SMALL, end="failed", code="grammar")], "roll_back",
         "exchanges of graph failed, 0 of ", "failed: grammar ("),
     "the breaker sends graph's share to legacy": (
         [served(EQUAL, served="legacy")], "roll_back",
         "graph fails more", "not served by graph ("),
-    "graph refuses what legacy serves": ([Drawn(refuses=0.02)], "hold", "worse: refused: ", ""),
     "clients leave graph's streams": ([some("left")], "hold", "worse: unanswered: legacy 0.", ""),
     "graph says nothing": (
         [some("completed", first_text_ms=None)], "hold",
         "worse: unanswered: legacy 0.00%, graph 1.86%", ""),
-    "worse feedback": ([Drawn(dislikes=(0.01, 0.03))], "hold", "worse: disliked: legacy ", ""),
-    "equal feedback": ([Drawn(dislikes=(0.01, 0.01))], "promote", "margin: disliked", ""),
-    "a skewed split": (
-        [Drawn(drawn_by=0.6)], "cannot_tell", "the split is skewed: graph has ", "not captured"),
-    "no exchange of graph": (
-        [Drawn(drawn_by=0.0)], "cannot_tell", "graph has none of ", "see that graph is served"),
-    "no exchange of legacy": ([Drawn(drawn_by=1.0)], "cannot_tell", "legacy has none of ", ""),
     "more fails while the share rises": (
         [OLD, GROWN], "promote", "within its margin: failed: legacy ", ""),
     "an old crash of other code": (
@@ -84,15 +64,6 @@ CASES: dict[str, tuple[Rows, Verdict, str, str]] = {
         NOT_DRAWN, "cannot_tell", "of 32000 exchanges none was drawn", ""),
     "another flow": (
         [EQUAL.frame(flow="ops")], "cannot_tell", "of 0 exchanges none was drawn", ""),
-    "too few users": (
-        [Drawn(exchanges=1_000, users=20)], "cannot_tell", "too few: legacy has ", "wait for "),
-    "too few exchanges": (
-        [Drawn(exchanges=300, users=300, fails=0.0)], "hold",
-        "not shown to be within its margin: failed", " h at today's rate of 1"),
-    "everything goes to graph": (
-        [Drawn(share=1.0)], "cannot_tell",
-        "at a share of 100% there is nothing to compare with", ""),
-    "a cause is not waived": ([EQUAL], "hold", "cause 1f", ""),
 }
 # fmt: on
 """Exchanges, the verdict on them, a part of its reasons, and of what to do next."""
