@@ -7,7 +7,7 @@ import pytest
 
 from cutover.errors import Completed, Failed
 from tests.flows.faults import DONE, FLOWS, TEXT, Ended, chunk, plain, raw
-from tests.flows.test_faults import answer, tell
+from tests.flows.test_faults import answer, by_turns, tell
 from tests.support.stage import STACKS, Stage, breaking
 
 pytestmark = pytest.mark.virtual
@@ -96,9 +96,8 @@ CALLS: Mapping[str, tuple[list[str], tuple[Sum, ...]]] = {
 """Events, and the calls that they make: id, arguments, result."""
 
 
-@pytest.mark.parametrize("row", CALLS)
 @pytest.mark.parametrize("name", STACKS)
-@pytest.mark.parametrize("flow", WITH_TOOLS)
+@pytest.mark.parametrize(("flow", "row"), by_turns(CALLS, WITH_TOOLS))
 async def test_calls_are_told_apart(stage: Stage, flow: str, name: str, row: str) -> None:
     """By id, then index, then order; arguments go back as the model wrote them, never repaired."""
     events, expected = CALLS[row]
@@ -148,9 +147,8 @@ LATE = {"chat": 5, "companion": 3, "session": 3}
 """Events behind which the answer to the tool's result is under way."""
 
 
-@pytest.mark.parametrize("provider", OPAQUE)
 @pytest.mark.parametrize("name", STACKS)
-@pytest.mark.parametrize("flow", WITH_TOOLS)
+@pytest.mark.parametrize(("flow", "provider"), by_turns(OPAQUE, WITH_TOOLS))
 async def test_opaque_fields_come_back_and_survive_a_takeover(
     stage: Stage, flow: str, name: str, provider: str
 ) -> None:
