@@ -14,7 +14,7 @@ from typing import Any, Literal, ParamSpec
 from uuid import uuid4
 
 import msgspec
-from sqlalchemy import ColumnElement, and_, delete, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
 from sqlalchemy.engine import RowMapping
 
 from cutover import effect
@@ -87,6 +87,17 @@ class Pauses:
         now, waits = self._clock(), PauseRow.state.in_(("open", "answered", "claimed"))
         live = or_(PauseRow.expires_at > now, PauseRow.claimed_until > now)
         return await self._question(PauseRow.flow == flow, PauseRow.session == session, waits, live)
+
+    async def open_counts(self) -> dict[str, int]:
+        """Return how many questions wait for their answer, by flow."""
+        waits = PauseRow.state == "open", PauseRow.expires_at > self._clock()
+        counted = (
+            select(PauseRow.flow, func.count().label("waiting"))
+            .where(*waits)
+            .group_by(PauseRow.flow)
+        )
+        async with self._database.engine.connect() as connection:
+            return {row.flow: row.waiting for row in await connection.execute(counted)}
 
     async def answer(self, pause_id: str, answer: HumanAnswer) -> AnswerReply:
         """Store the answer to an open question, the first one only.

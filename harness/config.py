@@ -18,7 +18,8 @@ from router.services.flow import PLACES
 from rules.flows import FLOWS
 
 MOST_BYTES = 1 << 20
-_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+"""Names of this machine for itself."""
 _EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - where a server listens
 _PROVIDER: Final = re.compile(r"[A-Za-z0-9_-]+")
 Percent = Annotated[float, Field(ge=0, le=100)]
@@ -199,6 +200,18 @@ class GatewayTable(_Table):
     """Bytes of a request at most."""
 
 
+class ConsoleTable(_Table):
+    """A page that shows a rollout and sets its shares, at `/console`; without it there is none."""
+
+    host: str = "127.0.0.1"
+    """The address; any but one of loopback needs `server.flag_token`, which readers are asked for,
+    as the password."""
+    port: Annotated[int, Field(ge=1, le=65_535)] = 8082
+    """The port."""
+    reports: str = "report"
+    """The folder to which `cutover diff` writes; `gate` and `ramp` leave their verdicts there."""
+
+
 class ProviderTable(_Table):
     """A provider of models, by the first part of the gateway's paths; the first is `/v1` as well.
 
@@ -290,6 +303,7 @@ class Settings(_Table):
     telemetry: TelemetryTable = TelemetryTable()
     flags: FlagsTable | None = None
     gateway: GatewayTable | None = None
+    console: ConsoleTable | None = None
     providers: dict[str, ProviderTable] = {
         "openai": ProviderTable(),
         "anthropic": ProviderTable(base_url="https://api.anthropic.com"),
@@ -381,10 +395,13 @@ def _wrong_stacks(settings: Settings) -> Iterator[str]:
 
 
 def _wrong_gateway(settings: Settings) -> Iterator[str]:
-    """Yield what of the gateway's tables cannot be meant, or would give keys away."""
+    """Yield what of the gateway's tables cannot be meant, or would give keys or captures away."""
+    console = settings.console
+    if console and console.host not in LOOPBACK and not settings.server.flag_token:
+        yield f"server.flag_token: needed where the console listens on {console.host!r}"
     if (table := settings.gateway) is None:
         return
-    if not table.key and table.host not in _LOOPBACK:
+    if not table.key and table.host not in LOOPBACK:
         yield f"gateway.key: needed where it listens on {table.host!r}, for all who reach it"
     if not settings.providers:
         yield "providers: the gateway needs one"

@@ -146,6 +146,7 @@ def create_app(
     app.router.routes += routes(process, telemetry)
     guard(app, origins)
     app.state.telemetry = telemetry
+    app.state.process = process
     app.state.drain = places.drain
     return app
 

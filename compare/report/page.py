@@ -56,18 +56,22 @@ def plain(text: str) -> str:
     return re.sub(r"[\\<>*_\[\]|#&`~]", r"\\\g<0>", re.sub(r"\s+", " ", text))
 
 
-_environment = Environment(
-    loader=FileSystemLoader(FOLDER),
-    autoescape=select_autoescape(("html.j2", "xml.j2")),
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-)
-_environment.filters |= {
-    one.__name__: one for one in (percent, milliseconds, moment, visible, plain)
-}
-_environment.globals["counted"] = counted
+def environment(folder: Path) -> Environment:
+    """Return the templates of a folder, which may use those of this one."""
+    made = Environment(
+        loader=FileSystemLoader([folder, FOLDER]),
+        autoescape=select_autoescape(("html.j2", "xml.j2")),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.filters |= {one.__name__: one for one in (percent, milliseconds, moment, visible, plain)}
+    made.globals["counted"] = counted
+    return made
+
+
+_environment = environment(FOLDER)
 
 
 def render(template: str, /, **values: Any) -> str:

@@ -85,6 +85,21 @@ def exemplar(pair: Pair, row: PairRow, flow: Flow) -> Exemplar:
     )
 
 
+def alone(run: RunRecord, tape: TapeRecord, flow: Flow) -> Exemplar:
+    """Return a run that has no other one beside it as it is shown."""
+    blocks, legacy = _blocks(run, tape, flow), run.stack == "legacy"
+    return Exemplar(
+        exchange=run.exchange,
+        flow=run.flow,
+        at=run.at,
+        causes=(),
+        request=_cut(_pretty(run.request)),
+        served=run.stack,
+        outcomes=(_outcome(run), "") if legacy else ("", _outcome(run)),
+        rows=tuple(_shortened([*(_rows(blocks, []) if legacy else _rows([], blocks))])),
+    )
+
+
 def _outcome(run: RunRecord) -> str:
     fields = msgspec.to_builtins(run.outcome)
     return " ".join(str(one) for one in (fields.pop("type"), *fields.values()) if one)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -91,6 +91,14 @@ def findings(report: Path, flow: str) -> list[str]:
     return [] if compared else [f"the comparison has no pair of {flow}"]
 
 
+class Judged(msgspec.Struct, frozen=True):
+    """A decision as the console shows it: `at` in microseconds since 1970, a ramp's steps."""
+
+    decision: Decision
+    at: int
+    steps: tuple[float, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class FileRollout:
     """A flow's share in a configuration file (`compare.rollout.ramp.Rollout`)."""
@@ -101,6 +109,8 @@ class FileRollout:
     report: Path | None = None
     """Of `cutover diff`."""
     clock: Callable[[], float] = time.time
+    steps: tuple[float, ...] = ()
+    """Of the ramp that asks."""
 
     @classmethod
     def of(
@@ -150,7 +160,12 @@ class FileRollout:
         percent, now = self.percent() if share is None else share, round(self.clock() * _SECOND_US)
         rows, held = exchanges(settings, self.captures, self.flow, since)
         held += findings(self.report, self.flow) if self.report else []
-        return decide(rows, Scope(self.flow, percent / ALL, config, now, since), held)
+        decision = decide(rows, Scope(self.flow, percent / ALL, config, now, since), held)
+        if settings.console is not None:
+            shown = Path(settings.console.reports) / f"gate-{self.flow}.json"
+            shown.parent.mkdir(parents=True, exist_ok=True)
+            shown.write_bytes(msgspec.json.encode(Judged(decision, now, self.steps)))
+        return decision
 
 
 def carry_out(
@@ -182,4 +197,4 @@ def carry_out(
     if dry_run:
         tell("next: the same without --dry-run")
         return "promote"
-    return ramp(plan, rollout, wait, tell)
+    return ramp(plan, replace(rollout, steps=shares), wait, tell)

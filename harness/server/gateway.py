@@ -1,15 +1,11 @@
 """The gateway beside the router: its providers, its connections, its own listener."""
 
-import asyncio
 import os
-import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
-import uvicorn
-
-from harness.config import ConfigRefused, Settings
-from harness.server.listener import listener
+from harness.config import Settings
+from harness.server.listener import serving_beside
 from router.gateway import Gateway, GatewaySettings, Provider, open_connections
 from router.gateway.runs import OpenRuns
 
@@ -36,40 +32,7 @@ async def serving_gateway(
     asked = GatewaySettings(
         providers, table.key, frozenset(table.origins), table.body_bytes, replays
     )
-    with _bound(table.host, table.port) as opened:
-        async with open_connections() as session:
-            gateway = Gateway(asked, runs, session)
-            config = listener(
-                gateway,
-                lifespan="off",
-                server_header=False,
-                # As providers do: 5 s breaks calls that are about to use a connection.
-                timeout_keep_alive=75,
-            )
-            server = _Beside(config)
-            serving = asyncio.create_task(server.serve([opened]))
-            try:
-                yield gateway
-            finally:
-                server.should_exit = True
-                await serving
-
-
-class _Beside(uvicorn.Server):
-    """A second server of the process: signals are the first's, which is ended before this one."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        opened = socket.create_server((host, port), family=family, backlog=2_048)
-    except OSError as error:
-        why = f"gateway: cannot listen on {host}:{port}: {error.strerror}"
-        raise ConfigRefused(None, [why]) from error
-    # asyncio sets it for sockets that it binds itself alone: answers would wait for 40 ms
-    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return opened
+    async with open_connections() as session:
+        gateway = Gateway(asked, runs, session)
+        async with serving_beside(gateway, "gateway", table.host, table.port):
+            yield gateway

@@ -2,10 +2,15 @@
 
 import asyncio
 import logging
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, cast
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from harness.config import ConfigRefused
 
 log = logging.getLogger("cutover.heads")
 
@@ -14,7 +19,7 @@ HEAD_SECONDS = 30.0
 
 
 def listener(app: Any, **more: Any) -> uvicorn.Config:
-    """Return what an application is served with, router or gateway; `more` are uvicorn's."""
+    """Return what an application of this process is served with; `more` are uvicorn's."""
     return uvicorn.Config(
         app,
         http=BoundedHeads,
@@ -25,6 +30,44 @@ def listener(app: Any, **more: Any) -> uvicorn.Config:
         timeout_graceful_shutdown=5,
         **more,
     )
+
+
+@asynccontextmanager
+async def serving_beside(app: Any, table: str, host: str, port: int) -> AsyncIterator[None]:
+    """Serve another application of the process, which a table of the configuration names.
+
+    It ends with the block. Raises `ConfigRefused` where it cannot listen.
+    """
+    with _bound(table, host, port) as opened:
+        # As providers do: 5 s breaks calls that are about to use a connection.
+        config = listener(app, lifespan="off", server_header=False, timeout_keep_alive=75)
+        server = _Beside(config)
+        serving = asyncio.create_task(server.serve([opened]))
+        try:
+            yield
+        finally:
+            server.should_exit = True
+            await serving
+
+
+class _Beside(uvicorn.Server):
+    """A second server of the process: signals are the first's, which is ended before this one."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _bound(table: str, host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        opened = socket.create_server((host, port), family=family, backlog=2_048)
+    except OSError as error:
+        why = f"{table}: cannot listen on {host}:{port}: {error.strerror}"
+        raise ConfigRefused(None, [why]) from error
+    # asyncio sets it for sockets that it binds itself alone: answers would wait for 40 ms
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return opened
 
 
 class BoundedHeads(HttpToolsProtocol):

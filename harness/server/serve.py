@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,18 @@ import typer
 import uvicorn
 import uvloop
 
+from effects.pauses import Pauses
+from effects.world import World
 from harness import root
-from harness.config import ConfigRefused, load
+from harness.config import ConfigRefused, ConsoleTable, Settings, load
+from harness.console.board import Board
 from harness.live import LiveSettings
 from harness.server.gateway import serving_gateway
-from harness.server.listener import listener
+from harness.server.listener import listener, serving_beside
 from harness.server.logs import start_logging
 from harness.services import open_services
 from loadtests.simulator import Simulator
+from router.telemetry.status import Process
 
 LEAVING_SECONDS = 5.0
 """What tasks and threads may take to end once the server has closed."""
@@ -52,10 +56,14 @@ async def _serve(live: LiveSettings, *, simulate: bool, crash: int) -> None:
         world = await enter(root.opened(settings))
         services = await enter(open_services(settings))
         await enter(serving_gateway(settings, services.runs))
-        observers = await enter(root.tracing(settings))
+        observers, board = await enter(root.tracing(settings)), Board()
+        if settings.console is not None:
+            observers = (*observers, board.observe)
         app = root.application(
             live, world, services, captures=captures, observers=observers, crash_after=crash
         )
+        if settings.console is not None:
+            await enter(_console(settings, settings.console, app.state.process, board, world))
         for following in _following(live):
             opened.callback(asyncio.create_task(following).cancel)
         # Looking for cycles stops every stream, for 0.2 s where it looks through all that has been
@@ -70,6 +78,19 @@ async def _serve(live: LiveSettings, *, simulate: bool, crash: int) -> None:
     leaving = threading.Timer(LEAVING_SECONDS, os._exit, (0,))
     leaving.daemon = True
     leaving.start()
+
+
+def _console(
+    settings: Settings, table: ConsoleTable, process: Process, board: Board, world: World
+) -> AbstractAsyncContextManager[None]:
+    """Return what serves the console; it reads reports, and so needs pandas, as serving does not.
+
+    Raises `ConfigRefused` where it cannot listen.
+    """
+    from harness.console.app import Console
+
+    console = Console(process, board, Pauses(world.database, world.clock), settings, table)
+    return serving_beside(console, "console", table.host, table.port)
 
 
 def _following(live: LiveSettings) -> Iterator[Coroutine[Any, Any, None]]:

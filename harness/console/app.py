@@ -1,0 +1,288 @@
+"""The console's application: a page, its events, the tapes, and the form that changes shares."""
+
+import asyncio
+import logging
+from base64 import b64decode
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hmac import compare_digest
+from html import escape
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+from fastapi.sse import format_sse_event
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
+
+from compare.report import page
+from compare.report.document import Report
+from cutover.errors import Refused
+from effects.pauses import Pauses
+from harness.commands.gate import Judged
+from harness.config import LOOPBACK, ConsoleTable, Settings
+from harness.console.board import RECENT, SPAN_SECONDS, STACKS, Board
+from harness.console.tape import find
+from harness.services import flow_of
+from router.captures import Store
+from router.edge import read_body
+from router.telemetry.status import Process
+
+log = logging.getLogger("cutover.console")
+
+FOLDER: Final = Path(__file__).parent
+MOST_BYTES: Final = 1 << 14
+LOOK_SECONDS: Final = 2.0
+"""How often is looked at what other processes write."""
+CAUSES: Final = 5
+"""Causes that are shown of a flow."""
+_HEADERS: Final = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; script-src 'self'; connect-src 'self'; "
+    "style-src 'self' 'unsafe-inline'; img-src 'self' data:; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+}
+_environment = page.environment(FOLDER / "pages")
+
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Replaced(Generic[T]):
+    """A JSON file that other processes replace, read again when it has changed."""
+
+    path: Path
+    kind: type[T]
+    content: T | None = None
+    _changed: int = 0
+
+    def read(self) -> None:
+        """Take what it holds, unless that is half written, or of another version."""
+        with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            if (changed := self.path.stat().st_mtime_ns) != self._changed:
+                self.content = msgspec.json.decode(self.path.read_bytes(), type=self.kind)
+                self._changed = changed
+
+
+@dataclass(slots=True, eq=False)
+class Console:
+    """The ASGI application, for readers on this machine, or for those who bear the token."""
+
+    process: Process
+    board: Board
+    pauses: Pauses
+    settings: Settings
+    table: ConsoleTable
+    _drawn: dict[str, tuple[int, tuple[str, str]]] = field(default_factory=dict)
+    """By flow the second in which it was drawn, and the page's two parts."""
+    _drawing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _report: Replaced[Report] = field(init=False)
+    _judged: Mapping[str, Replaced[Judged]] = field(init=False)
+    _paused: Mapping[str, int] = field(default_factory=dict)
+    _looked: float = float("-inf")
+    _app: Starlette = field(init=False)
+
+    def __post_init__(self) -> None:
+        folder = Path(self.table.reports)
+        self._report = Replaced(folder / "report.json", Report)
+        self._judged = {
+            flow: Replaced(folder / f"gate-{flow}.json", Judged) for flow in self.process.flows
+        }
+        assets = StaticFiles(directory=FOLDER / "assets")
+        routes = [
+            Route("/console", self.page),
+            Route("/console/events", self.events),
+            Route("/console/tape", self.tape),
+            Route("/console/report", self.report),
+            Route("/console/change", self.change, methods=["POST"]),
+            Route("/console/style.css", self.style),
+            Mount("/console/assets", assets),
+        ]
+        self._app = Starlette(routes=routes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, unless it comes from another site or from who may not read."""
+        app = self._app if (against := self._against(Request(scope))) is None else against
+        await app(scope, receive, send)
+
+    def _against(self, request: Request) -> Response | None:
+        """Return why a request is not answered.
+
+        A name that is not this machine's is that of a page which had it point here; a header of
+        htmx cannot come from another site's page without its being asked for.
+        """
+        headers, local = request.headers, self.table.host in LOOPBACK
+        if local and request.url.hostname not in LOOPBACK:
+            return _html("The console answers to localhost and 127.0.0.1.", 403)
+        opened = headers.get("sec-fetch-mode") == "navigate" and request.url.path == "/console"
+        same = headers.get("sec-fetch-site", "none") in {"same-origin", "none"}
+        posted = request.method not in {"GET", "HEAD"}
+        if not (same or opened) or (posted and (not same or "hx-request" not in headers)):
+            return _html("Not from another site.", 403)
+        if local or self._knows(_password(headers.get("authorization", ""))):
+            return None
+        asked = {"www-authenticate": 'Basic realm="cutover", charset="UTF-8"'}
+        return _html("The password is the token of the flags.", 401, asked)
+
+    def _knows(self, token: str) -> bool:
+        known = self.settings.server.flag_token
+        return bool(known) and compare_digest(token.encode("utf-8", "replace"), known.encode())
+
+    async def page(self, request: Request) -> Response:
+        """Answer with the page of a flow."""
+        flow = self._flow(request)
+        now, newest = await self._parts(flow)
+        shares = self.process.flows[flow]()
+        can_change = bool(self.settings.server.flag_token and self.process.operating.edit)
+        return _html(
+            _render(
+                "console.html.j2",
+                flow=flow,
+                flows=[*self.process.flows],
+                now=now,
+                newest=newest,
+                shares=shares,
+                can_change=can_change,
+            )
+        )
+
+    async def events(self, request: Request) -> Response:
+        """Send the parts of the page when they have changed, and the chart's columns."""
+        flow = self._flow(request)
+
+        async def changed() -> AsyncIterator[bytes]:
+            sent, number = ("", ""), -1
+            while not self.process.streams.draining:
+                parts = await self._parts(flow)
+                for name, part, before in zip(("now", "newest"), parts, sent, strict=True):
+                    if part != before:
+                        yield format_sse_event(event=name, data_str=part)
+                if self.board.number != number:
+                    number = self.board.number
+                    columns = msgspec.json.encode(self.board.chart(flow)).decode()
+                    yield format_sse_event(event="chart", data_str=columns)
+                sent = parts
+                await asyncio.sleep(1)
+
+        return StreamingResponse(changed(), media_type="text/event-stream", headers=_HEADERS)
+
+    async def tape(self, request: Request) -> Response:
+        """Answer with both runs of an exchange."""
+        flow, captures = self._flow(request), self.settings.captures
+        exchange, ended = (request.query_params.get(one, "") for one in ("exchange", "at"))
+        found, why = None, "without [captures] no exchange is stored"
+        if captures and exchange and ended.isdecimal():
+            spec = flow_of(flow, self.settings)
+            found = await asyncio.to_thread(find, Store(captures.url), spec, exchange, int(ended))
+            why = "it is not stored, or not yet: captures are written every five seconds"
+        return _html(_render("tape.html.j2", pair=found, why=why))
+
+    async def report(self, _: Request) -> Response:
+        """Answer with the newest report of `cutover diff`."""
+        path = Path(self.table.reports) / "report.html"
+        return FileResponse(path) if path.is_file() else _html("There is no report yet.", 404)
+
+    async def style(self, _: Request) -> Response:
+        """Answer with the look of all pages."""
+        return FileResponse(page.FOLDER / "style.css")
+
+    async def change(self, request: Request) -> Response:
+        """Change a switch or a share, for who bears the token and says why."""
+        try:
+            return _html(escape(await self._change(request)))
+        except Refused as error:
+            return _html(escape(error.detail or error.code), error.status)
+
+    async def _change(self, request: Request) -> str:
+        """Carry out a posted form; return what is in force then. Raises `Refused`."""
+        body = await read_body(request.receive, MOST_BYTES)
+        form = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
+        edit, flow = self.process.operating.edit, form.get("flow", "")
+        if edit is None or not self._knows(form.get("token", "")):
+            raise Refused(401, "unauthorised", "this needs the token")
+        who, why = (" ".join(form.get(one, "").split()) for one in ("who", "why"))
+        if not who or not why:
+            raise Refused(422, "bad_flags", "say who changes it, and why")
+        if (what := form.get("what")) == "off":
+            changes: dict[str, Any] = {"enable_langgraph": False}
+        else:
+            try:
+                percent = float(form.get("percent", ""))
+            except ValueError as error:
+                raise Refused(422, "bad_flags", "a share is a number of percent") from error
+            shadow = {"shadow_percent": percent}
+            share = {"enable_langgraph": True, "langgraph_percent": percent}
+            changes = shadow if what == "shadow" else share
+        now = await edit({"flow": flow} | changes)
+        log.warning("flow=%s changed=%s who=%r why=%r", flow, changes, who, why)
+        if any(now[name] != value for name, value in changes.items()):
+            return "Written to the file; not in force: a flag provider says otherwise."
+        return f"In force: {', '.join(f'{name} = {value}' for name, value in changes.items())}"
+
+    def _flow(self, request: Request) -> str:
+        asked = request.query_params.get("flow", "")
+        return asked if asked in self.process.flows else next(iter(self.process.flows))
+
+    async def _parts(self, flow: str) -> tuple[str, str]:
+        """Return the page's parts that change, drawn at most once a second for all readers."""
+        loop = asyncio.get_running_loop()
+        async with self._drawing:
+            if loop.time() > self._looked + LOOK_SECONDS:
+                self._looked = loop.time()
+                await self._look()
+            second = int(loop.time())
+            if (drawn := self._drawn.get(flow)) is None or drawn[0] != second:
+                drawn = self._drawn[flow] = second, self._draw(flow)
+        return drawn[1]
+
+    async def _look(self) -> None:
+        """Look at the pauses, the newest report and the newest verdicts."""
+        await asyncio.to_thread(self._report.read)
+        for judged in self._judged.values():
+            await asyncio.to_thread(judged.read)
+        try:
+            self._paused = await self.pauses.open_counts()
+        except Exception as error:  # noqa: BLE001 - a database that is down: /readyz says so
+            log.warning("pauses are not counted error=%s", type(error).__name__)
+
+    def _draw(self, flow: str) -> tuple[str, str]:
+        report = self._report.content
+        causes = [one for one in report.causes if one.flow == flow] if report else []
+        now = _render(
+            "now.html.j2",
+            flow=flow,
+            status=self.process.report(),
+            figures=self.board.figures(flow),
+            stacks=STACKS,
+            minutes=RECENT * SPAN_SECONDS // 60,
+            paused=self._paused.get(flow, 0),
+            gate=self._judged[flow].content,
+            report=report,
+            causes=causes[:CAUSES],
+        )
+        return now, _render("newest.html.j2", flow=flow, lines=self.board.newest(flow))
+
+
+def _password(authorization: str) -> str:
+    scheme, _, given = authorization.partition(" ")
+    with suppress(ValueError):
+        if scheme.lower() == "basic":
+            return b64decode(given).decode().partition(":")[2]
+    return ""
+
+
+def _render(template: str, **values: Any) -> str:
+    return _environment.get_template(template).render(values)
+
+
+def _html(text: str, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return HTMLResponse(text, status, _HEADERS | dict(headers or {}))

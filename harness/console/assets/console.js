@@ -1,0 +1,54 @@
+// Draws the charts, filters the list, and says whether the router is still there.
+"use strict";
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const seconds = (_, value) => (value === null ? "—" : `${(value / 1000).toPrecision(3)} s`);
+const clock = (_, times) => times.map((one) => new Date(one * 1000).toISOString().slice(11, 16));
+const axis = { stroke: () => colour("--faint"), grid: { stroke: () => colour("--line") }, ticks: { stroke: () => colour("--line") } };
+const series = ["legacy", "graph"].flatMap((stack) => [50, 95].map((rank) => ({
+  label: `${stack} P${rank}`, stroke: () => colour(`--${stack}`), width: rank === 95 ? 2 : 1,
+  dash: rank === 95 ? undefined : [4, 3], value: seconds, points: { size: 5 },
+})));
+const places = ["first", "end"].map((id) => document.getElementById(id));
+const charts = [];
+
+function draw(columns) {
+  places.forEach((place, at) => {
+    const data = [columns[0], ...columns.slice(1 + 4 * at, 5 + 4 * at)];
+    const empty = data.slice(1).every((column) => column.every((value) => value === null));
+    place.closest("figure").classList.toggle("empty", empty);
+    if (empty) return;
+    if (charts[at]) { charts[at].setData(data); return; }
+    const values = { ...axis, size: 44, values: (_, ticks) => ticks.map((one) => one / 1000) };
+    const options = { width: place.clientWidth, height: 220, axes: [{ ...axis, values: clock }, values],
+      series: [{ label: "UTC", value: (_, at) => (at === null ? "—" : clock(_, [at])[0]) }, ...series], scales: { y: { range: (_, __, most) => [0, most * 1.1 || 1] } } };
+    charts[at] = new uPlot(options, data, place);
+    new ResizeObserver(() => charts[at].setSize({ width: place.clientWidth, height: 220 })).observe(place);
+  });
+}
+
+const filter = document.getElementById("filter");
+function apply() {
+  const wanted = filter.value.trim().toLowerCase();
+  document.querySelectorAll("#newest tbody tr").forEach((row) => { row.hidden = !row.textContent.toLowerCase().includes(wanted); });
+}
+filter.addEventListener("input", apply);
+
+function connected(there) {
+  const said = document.getElementById("connection");
+  said.textContent = there ? "live" : "connection lost, trying again; the figures are old";
+  said.classList.toggle("lost", !there);
+  document.body.classList.toggle("lost-connection", !there);
+}
+document.body.addEventListener("htmx:sseOpen", () => connected(true));
+document.body.addEventListener("htmx:sseError", () => connected(false));
+document.body.addEventListener("htmx:sseBeforeMessage", (event) => {
+  if (event.detail.type !== "chart") return;
+  event.preventDefault();
+  draw(JSON.parse(event.detail.data));
+});
+document.body.addEventListener("htmx:sseMessage", apply);
+document.body.addEventListener("htmx:beforeRequest", (event) => {
+  if (event.detail.target.id === "tape") event.detail.target.textContent = "Loading …";
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach((one) => one.redraw()));

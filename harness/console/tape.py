@@ -1,0 +1,48 @@
+"""The runs of one exchange, found among the captures that were written soon after it ended."""
+
+from collections import Counter
+from datetime import timedelta
+from typing import Final
+
+from compare.differences import Pair, differences
+from compare.pairs import pair_row, paired, served_runs
+from compare.report.streams import Exemplar, alone, exemplar
+from cutover.flow import Flow
+from cutover.records import RecordDamaged, RunRecord, TapeRecord, decode
+from router.captures import Store
+from router.captures.reader import file_lines
+
+SOON: Final = timedelta(minutes=5)
+"""How long after an exchange its shadow may have been stored."""
+_SLACK_NS: Final = 2_000_000_000
+
+
+def find(store: Store, flow: Flow, exchange: str, ended: int) -> Exemplar | None:
+    """Return an exchange that ended at a time, in ns since 1970, as reports show pairs; blocks.
+
+    Both runs, where another one is stored that it can be compared with, or else the one that
+    served; None where that is not stored.
+    """
+    runs, until = list[RunRecord](), ended + round(SOON.total_seconds() * 1e9)
+    for name in store.names(flow.name):
+        written = int(name.rpartition("/")[2].partition("-")[0])
+        if not ended - _SLACK_NS <= written <= until:
+            continue
+        runs += _runs(store, name, exchange)
+        if isinstance(pair := paired(runs), Pair):
+            return exemplar(pair, pair_row(pair, runs[0], flow, differences), flow)
+    served = served_runs(runs)
+    return alone(served[-1], served[0].tape or TapeRecord(), flow) if served else None
+
+
+def _runs(store: Store, name: str, exchange: str) -> list[RunRecord]:
+    found = []
+    for line in file_lines(store, name, Counter()):
+        if exchange.encode() in line:
+            try:
+                record = decode(line, RunRecord)
+            except RecordDamaged:
+                continue
+            if record.exchange == exchange:
+                found.append(record)
+    return found

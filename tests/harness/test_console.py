@@ -1,0 +1,367 @@
+"""The console without a browser: who may read and change, what is shown, and that text is text."""
+
+import asyncio
+import base64
+import json
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator
+from datetime import date
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+
+from compare.differences import Difference
+from compare.report.document import files, make_report
+from compare.rows import PairRow
+from compare.verdict import Read
+from cutover import Exchange, FlowSpec
+from cutover import Request as Asked
+from cutover.errors import Completed, Failed
+from effects.pauses import Pauses
+from harness import root
+from harness.config import ConfigRefused, load, parse
+from harness.console.app import Console, Replaced
+from harness.console.board import RECENT, SPAN_SECONDS, SPANS, STACKS, Board
+from harness.live import LiveSettings
+from router.exchange import Served
+from rules.flows import FLOWS
+from tests.compare.captured import HOSTILE
+from tests.support.client import Client
+from tests.support.stage import staged
+
+pytestmark = pytest.mark.virtual
+
+TOKEN = "a token that opens"
+FILE = f"""[server]
+flag_token = "{TOKEN}"
+[console]
+reports = "report"
+[captures]
+url = "captures"
+key = "0123456789abcdef"
+[flows.chat]
+enable_langgraph = true # since Monday
+langgraph_percent = 100.0
+"""
+CHAT = {"message_id": "m", "content": f"What is 12 * 7? {HOSTILE}"}
+WHO = {"who": "Ann", "why": "half are served well", "token": TOKEN, "flow": "chat"}
+
+
+class Shown:
+    """A router with a console over a folder's file, and a client of the console."""
+
+    def __init__(self, console: Console, router: Client, live: LiveSettings) -> None:
+        self.console, self.router, self.live = console, router, live
+
+    async def get(self, path: str, method: str = "GET", **more: Any) -> httpx.Response:
+        """Ask the console as a page of its own would."""
+        own = {"hx-request": "true", "sec-fetch-site": "same-origin"}
+        transport = httpx.ASGITransport(self.console)
+        more["headers"] = own | more.get("headers", {})
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8082") as one:
+            return await one.request(method, path, **more)
+
+    async def change(self, **form: str) -> httpx.Response:
+        """Post the form."""
+        return await self.get("/console/change", "POST", data=WHO | form)
+
+
+@pytest.fixture
+async def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Shown]:
+    """A console; graph crashes behind its third event."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "cutover.toml"
+    path.write_text(FILE)
+    settings, board = load(path), Board()
+    async with staged() as stage, root.capturing(settings) as captures:
+        assert captures is not None
+        captures.batch_seconds = 0.0
+        live, world = LiveSettings(settings, path), stage.world
+        observers, pauses = [board.observe], Pauses(world.database, world.clock)
+        app = root.application(live, world, captures=captures, observers=observers, crash_after=3)
+        assert settings.console is not None
+        console = Console(app.state.process, board, pauses, settings, settings.console)
+        yield Shown(console, Client(app), live)
+
+
+class _Tags(HTMLParser):
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: Counter[str] = Counter()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Count a tag."""
+        self.found[tag] += 1
+        assert not [name for name, _ in attrs if name.startswith("on")]
+
+
+EVIL = {"host": "evil.example"}
+OTHER = {"sec-fetch-site": "cross-site"}
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/console", {}, 200),
+        ("/console", {"host": "127.0.0.1:8082"}, 200),
+        ("/console", {"host": "[::1]:8082"}, 200),
+        ("/console", EVIL, 403),
+        ("/console", {"host": "localhost.evil.example"}, 403),
+        ("/console", OTHER, 403),
+        ("/console", OTHER | {"sec-fetch-mode": "navigate"}, 200),
+        ("/console/tape", OTHER | {"sec-fetch-mode": "navigate"}, 403),
+        ("/console/events", OTHER, 403),
+        ("/console/report", {"sec-fetch-site": "same-site"}, 403),
+        ("/console/report", {}, 404),
+        ("/console/assets/../app.py", {}, 404),
+        ("/console/assets/%2e%2e/app.py", {}, 404),
+        ("/console/style.css", {}, 200),
+    ],
+)
+async def test_another_site_reads_nothing(
+    shown: Shown, path: str, headers: dict[str, str], status: int
+) -> None:
+    """Nor one whose name points here; a link to the page itself may stand anywhere."""
+    answer = await shown.get(path, headers=headers)
+    assert answer.status_code == status
+    if answer.headers["content-type"].startswith("text/html"):
+        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    ("form", "headers", "status"),
+    [
+        ({"what": "off"}, {"hx-request": ""}, 200),
+        ({"what": "off"}, OTHER, 403),
+        ({"what": "off"}, OTHER | {"sec-fetch-mode": "navigate"}, 403),
+        ({"what": "off"}, {"sec-fetch-site": "same-site"}, 403),
+        ({"what": "off", "token": "another"}, {}, 401),
+        ({"what": "off", "token": ""}, {}, 401),
+        ({"what": "off", "token": "ü\udcff".encode("utf-8", "replace").decode()}, {}, 401),
+        ({"what": "off", "who": " "}, {}, 422),
+        ({"what": "off", "why": ""}, {}, 422),
+        ({"what": "share", "percent": "half"}, {}, 422),
+        ({"what": "share", "percent": "101"}, {}, 422),
+        ({"what": "share", "percent": "nan"}, {}, 422),
+        ({"what": "shadow", "percent": "-1"}, {}, 422),
+        ({"what": "off", "flow": "ops"}, {}, 422),
+        ({"what": "all", "percent": ""}, {}, 422),
+    ],
+)
+async def test_who_may_not_change_changes_nothing(
+    shown: Shown, form: dict[str, str], headers: dict[str, str], status: int
+) -> None:
+    """The file is as it was; a form without its own header comes from another site, too."""
+    answer = await shown.get("/console/change", "POST", data=WHO | form, headers=headers)
+    assert answer.status_code == status
+    assert ((shown.live.path or Path()).read_text() == FILE) == (status != 200)
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(shown.console), base_url="http://localhost:8082"
+    ) as page:
+        plain = await page.post("/console/change", data=WHO | form)
+    assert plain.status_code == 403
+
+
+async def test_a_change_is_in_the_file_and_in_force_at_once(
+    shown: Shown, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who made it, and why, is in the log; the token is not."""
+    caplog.set_level(logging.WARNING)
+    for form, expected in (
+        ({"what": "share", "percent": "12.5"}, "langgraph_percent = 12.5"),
+        ({"what": "shadow", "percent": "100"}, "shadow_percent = 100.0"),
+        ({"what": "off"}, "enable_langgraph = false # since Monday"),
+    ):
+        answer = await shown.change(**form, who="Ann\nEve")
+        assert "In force" in answer.text
+        assert expected in (shown.live.path or Path()).read_text()
+    now = shown.live.flows["chat"]
+    assert (now.shares.enabled, now.shares.percent, now.shadow_percent) == (False, 12.5, 100.0)
+    said = [one for one in caplog.messages if "who='Ann Eve' why='half are served well'" in one]
+    assert len(said) == 3
+    assert TOKEN not in caplog.text
+    assert "0 % of chat goes to graph" in (await shown.get("/console")).text
+
+
+@pytest.mark.parametrize("token", ["", TOKEN])
+async def test_without_a_token_the_page_is_read_only(shown: Shown, token: str) -> None:
+    """Its buttons cannot be pressed, and no token is the right one."""
+    server = shown.console.settings.server.model_copy(update={"flag_token": token})
+    shown.console.settings = shown.console.settings.model_copy(update={"server": server})
+    assert ("read-only" in (await shown.get("/console")).text) == (not token)
+    assert (await shown.change(what="off", token=token)).is_success == bool(token)
+
+
+def test_beyond_loopback_readers_are_asked_for_the_token() -> None:
+    """A configuration without one is refused."""
+    table = {"console": {"host": "192.0.2.1"}}
+    with pytest.raises(ConfigRefused, match=r"server\.flag_token: needed where the console"):
+        parse(table)
+    parse(table | {"server": {"flag_token": TOKEN}})
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [
+        ("", 401),
+        ("Basic %%%", 401),
+        (f"Bearer {TOKEN}", 401),
+        (f"Basic {base64.b64encode(b'ann:another').decode()}", 401),
+        (f"Basic {base64.b64encode(f'ann:{TOKEN}'.encode()).decode()}", 200),
+    ],
+)
+async def test_beyond_loopback_the_token_is_the_password(
+    shown: Shown, given: str, status: int
+) -> None:
+    """Whatever name the reader gives."""
+    shown.console.table = shown.console.table.model_copy(update={"host": "192.0.2.1"})
+    headers = {"authorization": given, "host": "console.example"}
+    answer = await shown.get("/console", headers=headers)
+    assert answer.status_code == status
+    assert ("www-authenticate" in answer.headers) == (status == 401)
+
+
+async def test_an_exchange_is_listed_and_opens_its_tape(shown: Shown) -> None:
+    """Hostile text of the user, also where the model says it again, is text."""
+    empty = await shown.get("/console")
+    assert "No exchange of chat has ended" in empty.text
+    await shown.router.post("/chat/sse", CHAT)
+    page = ""
+    while "taken over</span> stack_failed" not in page:
+        await asyncio.sleep(1)
+        page = (await shown.get("/console")).text
+    assert '<td class="number served-legacy">1</td>' in page
+    assert '<td class="number taken-over">1</td>' in page
+    assert "stack_failed × 1" in page
+    [link] = [one for one in page.split('"') if one.startswith("/console/tape")]
+    assert "not stored, or not yet" in (await shown.get("/console/tape?exchange=1&at=1")).text
+    tape = ""
+    while "served by legacy" not in tape:  # a thread writes it
+        tape = (await shown.get(link.replace("&amp;", "&"))).text
+    assert "&lt;script&gt;" in tape
+    assert "no other run to compare with" in tape
+    assert not {"script", "img"} & _Tags(tape).found.keys()
+    shown.console.settings = shown.console.settings.model_copy(update={"captures": None})
+    assert "without [captures]" in (await shown.get(link.replace("&amp;", "&"))).text
+
+
+def leave(text: str) -> None:
+    """Write a report and a verdict in which a text stands wherever one may."""
+    found = Difference("text", text, legacy=text, graph=text)
+    row = PairRow(exchange=text, flow="chat", at=1, state="different", differences=(found,))
+    read, today = Read(files=1, lines=2, damage={}), date(2026, 11, 29)
+    report = make_report([row], [], read, made_at=1, today=today, waivers={}, exemplars={})
+    Path("report").mkdir(exist_ok=True)
+    Path("report/report.json").write_bytes(files(report)["report.json"])
+    share = {"verdict": "roll_back", "reasons": [text], "next": text, "share": 0.25, "missing": 0}
+    figures = {"evidence": 1.0, "loose": 0, "arms": {}, "measures": []}
+    said = dict.fromkeys(("flow", "config", "code_version", "unit"), text)
+    judged = {"decision": share | figures | said, "at": 0, "steps": [1.0, 25.0]}
+    Path("report/gate-chat.json").write_text(json.dumps(judged))
+
+
+async def test_what_others_leave_is_shown_as_text(shown: Shown) -> None:
+    """A report, a verdict, a refused configuration, codes: tags are as with plain text."""
+    pages = []
+    for text in ("plain", HOSTILE):
+        leave(text)
+        shown.live.refuse("file", text)
+        served = ended("graph", 0.0, 1.0, Failed(text))
+        served.id = text
+        shown.console.board.observe(served)
+        await asyncio.sleep(3)
+        pages.append((await shown.get("/console")).text)
+    assert "Gate: roll back" in pages[1]
+    assert "1, 25 %" in pages[1]
+    counts = [_Tags(page).found for page in pages]
+    assert counts[1]["script"] == counts[0]["script"] == 5
+    assert counts[1].keys() == counts[0].keys()
+
+
+@pytest.mark.parametrize("content", ["{", "", "[" * 5000, '"\udcff"', '{"v": 2}'])
+def test_a_file_that_is_being_written_changes_nothing(tmp_path: Path, content: str) -> None:
+    """What was read before stays until the file is whole."""
+    path = tmp_path / "report.json"
+    file = Replaced(path, list[int])
+    file.read()
+    assert file.content is None
+    for text, expected in (("[1]", [1]), (content, [1]), ("[2]", [2])):
+        path.write_text(text, errors="surrogateescape")
+        file.read()
+        assert file.content == expected
+
+
+async def test_events_come_when_something_has_changed(shown: Shown) -> None:
+    """All parts at first, then what changes; they end when the router stops."""
+    scope = {"type": "http", "method": "GET", "path": "/console/events", "headers": []}
+    answer = await shown.console.events(Request(scope | {"query_string": b"flow=nothing"}))
+    assert isinstance(answer, StreamingResponse)
+    events = cast("AsyncIterator[bytes]", answer.body_iterator)
+    first = [(await anext(events)).split(b"\n")[0] for _ in range(3)]
+    assert first == [b"event: now", b"event: newest", b"event: chart"]
+    await shown.change(what="off")
+    assert b"0 % of chat goes to graph" in await anext(events)
+    shown.console.process.streams.draining = True
+    left = [one async for one in events]
+    assert len(left) <= 2
+
+
+def ended(assigned: str, first: float, whole: float, outcome: Any) -> Served:
+    """Return an exchange of chat that has ended."""
+    flow = FLOWS["chat"]
+    assert isinstance(flow, FlowSpec)
+    request: Asked[Any, Any] = Asked(CHAT, None, flow.path)
+    served = Served("exchange", flow, request, Exchange(), assigned, began=5.0)
+    served.first_text, served.ended, served.outcome = 5.0 + first, 5.0 + whole, outcome
+    return served
+
+
+TIMES = st.floats(0, 100)
+ENDS = st.tuples(st.integers(0, 2 * SPANS * SPAN_SECONDS), st.sampled_from(STACKS), TIMES, TIMES)
+
+
+@given(st.lists(ENDS, max_size=60))
+async def test_figures_are_those_of_the_exchanges(
+    ends: list[tuple[int, str, float, float]],
+) -> None:
+    """Of the last five minutes, as numpy counts them; the chart has each span of an hour once."""
+    now = 0
+    board = Board(lambda: now * 1_000_000_000)
+    for at, stack, first, whole in sorted(ends):
+        now = at
+        outcome = Failed("x") if first > whole else Completed()
+        board.observe(ended(stack, first, whole, outcome))
+    number = now // SPAN_SECONDS
+    for stack, figures in board.figures("chat").items():
+        recent = [
+            one for one in ends if one[1] == stack and one[0] // SPAN_SECONDS > number - RECENT
+        ]
+        assert figures.served.total() == len(recent)
+        assert figures.failed.total() == sum(first > whole for _, _, first, whole in recent)
+        if recent:
+            firsts = [(5.0 + first - 5.0) * 1e3 for _, _, first, _ in recent]
+            expected = np.quantile(firsts, (0.5, 0.95), method="inverted_cdf")
+            assert figures.times[0] == tuple(expected)
+    now += SPAN_SECONDS
+    times, *columns = board.chart("chat")
+    assert len(times) <= SPANS
+    assert all(len(one) == len(times) for one in columns)
+    spans = {
+        at // SPAN_SECONDS
+        for at, stack, *_ in ends
+        if stack == "graph" and at // SPAN_SECONDS > number + 1 - SPANS
+    }
+    drawn = [at for at, value in zip(times, columns[2], strict=True) if value is not None]
+    under_way = {max(spans)} if spans else set()  # drawn once another one has come
+    assert {one * SPAN_SECONDS for one in spans - under_way} <= {*drawn}
+    assert {*drawn} <= {one * SPAN_SECONDS for one in spans}
