@@ -12,7 +12,7 @@ from cutover.records import RecordDamaged, RunRecord, TapeRecord, decode
 from router.captures import Store
 from router.captures.reader import file_lines
 
-SOON: Final = timedelta(minutes=5)
+SOON: Final = timedelta(minutes=1)
 """How long after an exchange its shadow may have been stored."""
 _SLACK_NS: Final = 2_000_000_000
 
