@@ -31,6 +31,7 @@ MOST_LINES_OF_TESTS = 32_000
 """Lines of Python in the tests; their data stands beside them in TOML and JSON."""
 MOST_MODULES = 250
 MOST_LINES_OF_TEMPLATES = 1_500
+MOST_LINES_OF_CONSOLE = 900
 """Lines of prompts, templates, and scripts that are no part of the product."""
 
 
@@ -48,8 +49,16 @@ def test_the_house_stays_under_its_ceilings() -> None:
     assert len(code) <= MOST_MODULES
     assert sum(text.count("\n") for _, text in sources("tests")) <= MOST_LINES_OF_TESTS
     pages = ("harness/**/*.j2", "compare/report/*.j2", "compare/report/*.css", "docs/*.py")
+    pages += ("harness/console/assets/console.*",)
     templates = [*ROOT.glob("*/prompts/*"), *(one for page in pages for one in ROOT.glob(page))]
     assert sum(one.read_text("utf-8").count("\n") for one in templates) <= MOST_LINES_OF_TEMPLATES
+
+
+def test_the_console_stays_small() -> None:
+    """Its templates, styles and script included; what is not ours lies minified beside them."""
+    console = [one for one in (ROOT / "harness/console").rglob("*") if one.is_file()]
+    own = [one for one in console if one.suffix in {".py", ".j2"} or one.stem == "console"]
+    assert sum(one.read_text("utf-8").count("\n") for one in own) <= MOST_LINES_OF_CONSOLE
 
 
 def test_rules_are_pure() -> None:

@@ -20,7 +20,6 @@ from effects.pauses import Pauses
 from effects.world import World
 from harness import root
 from harness.config import ConfigRefused, ConsoleTable, Settings, load
-from harness.console.board import Board
 from harness.live import LiveSettings
 from harness.server.gateway import serving_gateway
 from harness.server.listener import listener, serving_beside
@@ -56,14 +55,12 @@ async def _serve(live: LiveSettings, *, simulate: bool, crash: int) -> None:
         world = await enter(root.opened(settings))
         services = await enter(open_services(settings))
         await enter(serving_gateway(settings, services.runs))
-        observers, board = await enter(root.tracing(settings)), Board()
-        if settings.console is not None:
-            observers = (*observers, board.observe)
+        observers = [*await enter(root.tracing(settings))]
         app = root.application(
             live, world, services, captures=captures, observers=observers, crash_after=crash
         )
         if settings.console is not None:
-            await enter(_console(settings, settings.console, app.state.process, board, world))
+            await enter(_console(settings, settings.console, app.state.process, world, observers))
         for following in _following(live):
             opened.callback(asyncio.create_task(following).cancel)
         # Looking for cycles stops every stream, for 0.2 s where it looks through all that has been
@@ -81,14 +78,21 @@ async def _serve(live: LiveSettings, *, simulate: bool, crash: int) -> None:
 
 
 def _console(
-    settings: Settings, table: ConsoleTable, process: Process, board: Board, world: World
+    settings: Settings,
+    table: ConsoleTable,
+    process: Process,
+    world: World,
+    observers: list[root.Observer],
 ) -> AbstractAsyncContextManager[None]:
-    """Return what serves the console; it reads reports, and so needs pandas, as serving does not.
+    """Return what serves the console, which is told of exchanges from now on.
 
-    Raises `ConfigRefused` where it cannot listen.
+    It reads reports, and so needs pandas, as serving does not. Raises `ConfigRefused`.
     """
     from harness.console.app import Console
+    from harness.console.board import Board
 
+    observers.append((board := Board()).observe)
+    typer.echo(f"console at http://{table.host}:{table.port}/console")
     console = Console(process, board, Pauses(world.database, world.clock), settings, table)
     return serving_beside(console, "console", table.host, table.port)
 

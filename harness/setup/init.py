@@ -154,13 +154,14 @@ def write(found: Discovery, out: Path, tell: Tell) -> Sequence[str]:
     """
     dialect = str(out.with_name("dialect.toml")) if found.drafted else found.dialect
     taken = {urlsplit(named).port for named in found.sides.values()}
-    port, gateway = [one for one in range(8080, 8090) if one not in taken][:2]
+    port, gateway, console = [one for one in range(8080, 8090) if one not in taken][:3]
     text = _rendered(
         "cutover.toml.j2",
         found=found,
         dialect=dialect,
         port=port,
         gateway=gateway,
+        console=console,
         without=WITHOUT,
         secret=secrets.token_hex(16),
     )
