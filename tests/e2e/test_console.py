@@ -188,6 +188,16 @@ async def looks_well(page: Page, folder: Path, name: str) -> None:
     await page.set_viewport_size({"width": 1280, "height": 1000})
 
 
+async def take_picture(bot: Rollout) -> None:
+    """Take the picture of the documents, once the charts have some spans."""
+    for _ in range(12):
+        bot.graph.broken = not bot.graph.broken
+        await bot.ask(30)
+        await asyncio.sleep(12)
+    await bot.page.evaluate("scrollTo(0, 0)")
+    await bot.page.screenshot(path=PICTURE)
+
+
 async def test_a_rollout_is_driven_from_the_page(tmp_path: Path) -> None:
     """Mirror, differences, a share, a fault, the gate's verdict, switched off: no curl, no JSON."""
     async with rollout(tmp_path) as bot:
@@ -230,7 +240,7 @@ async def test_a_rollout_is_driven_from_the_page(tmp_path: Path) -> None:
         await expect(page.locator("#first canvas")).to_be_visible(timeout=30_000)
         await looks_well(page, tmp_path, "page")
         if os.environ.get("CUTOVER_PICTURES"):
-            await page.screenshot(path=PICTURE)
+            await take_picture(bot)
 
         began = time.monotonic()
         await bot.change("Switch off …")

@@ -11,19 +11,21 @@ const series = ["legacy", "graph"].flatMap((stack) => [50, 95].map((rank) => ({
 })));
 const places = ["first", "end"].map((id) => document.getElementById(id));
 const charts = [];
+let drawn = null;
 
 function draw(columns) {
+  drawn = columns;
   places.forEach((place, at) => {
     const data = [columns[0], ...columns.slice(1 + 4 * at, 5 + 4 * at)];
     const empty = data.slice(1).every((column) => column.every((value) => value === null));
     place.closest("figure").classList.toggle("empty", empty);
     if (empty) return;
     if (charts[at]) { charts[at].setData(data); return; }
-    const values = { ...axis, size: 44, values: (_, ticks) => ticks.map((one) => one / 1000) };
+    const values = { ...axis, size: 56, values: (_, ticks) => ticks.map((one) => one / 1000) };
     const options = { width: place.clientWidth, height: 220, axes: [{ ...axis, values: clock }, values],
-      series: [{ label: "UTC", value: (_, at) => (at === null ? "—" : clock(_, [at])[0]) }, ...series], scales: { y: { range: (_, __, most) => [0, most * 1.1 || 1] } } };
+      series: [{ label: "UTC", value: (_, at) => (at === null ? "—" : clock(_, [at])[0]) }, ...series], scales: { x: { range: (_, from, to) => [Math.min(from, to - 600), to] }, y: { range: (_, __, most) => [0, most * 1.1 || 1] } } };
     charts[at] = new uPlot(options, data, place);
-    new ResizeObserver(() => charts[at].setSize({ width: place.clientWidth, height: 220 })).observe(place);
+    new ResizeObserver(() => charts[at]?.setSize({ width: place.clientWidth, height: 220 })).observe(place);
   });
 }
 
@@ -51,4 +53,7 @@ document.body.addEventListener("htmx:sseMessage", apply);
 document.body.addEventListener("htmx:beforeRequest", (event) => {
   if (event.detail.target.id === "tape") event.detail.target.textContent = "Loading …";
 });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach((one) => one.redraw()));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  charts.splice(0).forEach((one) => one.destroy());
+  if (drawn) draw(drawn);
+});
