@@ -1,4 +1,4 @@
-"""What mirroring costs the clients: two routers in turns, one of which mirrors every request."""
+"""What clients pay for mirrors and consoles: routers in turns, one that mirrors, one watched."""
 
 import asyncio
 import json
@@ -10,7 +10,8 @@ import numpy as np
 
 from benchmarks.processes import ROUTER, configured, provider
 
-PORTS = {"alone": 18_607, "mirrored": 18_608}
+PORTS = {"alone": 18_607, "mirrored": 18_608, "watched": 18_609}
+CONSOLE, READERS = 18_610, 20
 ROUNDS, SECONDS = 6, 8.0
 _SETTINGS = """
 [server]
@@ -19,6 +20,7 @@ port = {port}
 database = "sqlite+aiosqlite:///{folder}/world.db"
 [flows.chat]
 shadow_percent = {percent}
+{more}
 """
 
 
@@ -57,26 +59,43 @@ async def paced(session: aiohttp.ClientSession, port: int, rate: float) -> list[
     return await asyncio.gather(*asked)
 
 
+async def watch(session: aiohttp.ClientSession) -> None:
+    """Read what an open console is sent."""
+    timeout = aiohttp.ClientTimeout(total=None)
+    url = f"http://127.0.0.1:{CONSOLE}/console/events?flow=chat"
+    async with session.get(url, timeout=timeout) as events:
+        async for _ in events.content.iter_any():
+            pass
+
+
 async def figures() -> AsyncIterator[str]:
-    """Measure both in turns, at a third of what one router can do, and read the ledger."""
+    """Measure all in turns, at a third of what one router can do, and read the ledger."""
     firsts: dict[str, list[float]] = {name: [] for name in PORTS}
     async with (
         provider(5),
-        configured(ROUTER, _SETTINGS, PORTS["alone"], percent=0.0),
-        configured(ROUTER, _SETTINGS, PORTS["mirrored"], percent=100.0),
+        configured(ROUTER, _SETTINGS, PORTS["alone"], percent=0.0, more=""),
+        configured(ROUTER, _SETTINGS, PORTS["mirrored"], percent=100.0, more=""),
+        configured(
+            ROUTER, _SETTINGS, PORTS["watched"], percent=0.0, more=f"[console]\nport = {CONSOLE}"
+        ),
         aiohttp.ClientSession() as session,
+        asyncio.TaskGroup() as readers,
     ):
+        reading = [readers.create_task(watch(session)) for _ in range(READERS)]
         most = await capacity(session, PORTS["alone"])
         for number in range(ROUNDS + 1):
-            for name in sorted(PORTS, reverse=bool(number % 2)):
+            for name in [*PORTS][number % 3 :] + [*PORTS][: number % 3]:
                 found = await paced(session, PORTS[name], most / 3)
                 firsts[name] += found if number else []
         await asyncio.sleep(2)
         url = f"http://127.0.0.1:{PORTS['mirrored']}/cutover/status"
         async with session.get(url) as answer:
             ledger = json.loads(await answer.read())["shadows"]
+        for one in reading:
+            one.cancel()
     for percent in (50, 95):
-        mirrored, alone = (np.percentile(firsts[one], percent) for one in ("mirrored", "alone"))
-        later = (mirrored - alone) * 1000
+        alone, mirrored, watched = (np.percentile(firsts[one], percent) for one in PORTS)
+        later, ratio = (mirrored - alone) * 1000, watched / alone
         yield f"first text, mirrored - alone, P{percent}: {later:+.1f} ms (goal P95 1 ms)"
+        yield f"first text, {READERS} consoles / none, P{percent}: {ratio:.3f} (goal P95 1.02)"
     yield f"at {most / 3:.1f} chats a second, a third of capacity; shadows: {json.dumps(ledger)}"
