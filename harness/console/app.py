@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from base64 import b64decode
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
@@ -50,6 +51,7 @@ _HEADERS: Final = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
 }
+_MOMENT: Final = re.compile(r"[0-9]{1,19}")
 _environment = page.environment(FOLDER / "pages")
 
 
@@ -180,7 +182,7 @@ class Console:
         flow, captures = self._flow(request), self.settings.captures
         exchange, ended = (request.query_params.get(one, "") for one in ("exchange", "at"))
         found, why = None, "without [captures] no exchange is stored"
-        if captures and exchange and ended.isdecimal():
+        if captures and exchange and _MOMENT.fullmatch(ended):
             spec = flow_of(flow, self.settings)
             found = await asyncio.to_thread(find, Store(captures.url), spec, exchange, int(ended))
             why = "it is not stored, or not yet: captures are written every five seconds"
@@ -212,16 +214,15 @@ class Console:
         who, why = (" ".join(form.get(one, "").split()) for one in ("who", "why"))
         if not who or not why:
             raise Refused(422, "bad_flags", "say who changes it, and why")
-        if (what := form.get("what")) == "off":
-            changes: dict[str, Any] = {"enable_langgraph": False}
-        else:
-            try:
-                percent = float(form.get("percent", ""))
-            except ValueError as error:
-                raise Refused(422, "bad_flags", "a share is a number of percent") from error
-            shadow = {"shadow_percent": percent}
-            share = {"enable_langgraph": True, "langgraph_percent": percent}
-            changes = shadow if what == "shadow" else share
+        try:
+            percent = float(form.get("percent", "0"))
+            changes = {
+                "off": {"enable_langgraph": False},
+                "share": {"enable_langgraph": True, "langgraph_percent": percent},
+                "shadow": {"shadow_percent": percent},
+            }[form.get("what", "")]
+        except (ValueError, KeyError) as error:
+            raise Refused(422, "bad_flags", "a share is a number of percent") from error
         now = await edit({"flow": flow} | changes)
         log.warning("flow=%s changed=%s who=%r why=%r", flow, changes, who, why)
         if any(now[name] != value for name, value in changes.items()):
@@ -250,7 +251,8 @@ class Console:
         for judged in self._judged.values():
             await asyncio.to_thread(judged.read)
         try:
-            self._paused = await self.pauses.open_counts()
+            async with asyncio.timeout(LOOK_SECONDS):
+                self._paused = await self.pauses.open_counts()
         except Exception as error:  # noqa: BLE001 - a database that is down: /readyz says so
             log.warning("pauses are not counted error=%s", type(error).__name__)
 

@@ -297,7 +297,7 @@ def test_a_ramp_writes_shares_and_rolls_back(folder: Path) -> None:
     """What came before the share was written does not count."""
     capture(400, ago=3, outcome=Failed("grammar"))
     path, told, ahead = folder / "cutover.toml", list[str](), [0.0]
-    os.utime(path)
+    path.write_text(f"{FILE}[console]\n")
     rollout = gate.FileRollout("captures", path, "session", clock=lambda: time.time() + ahead[0])
     traffic: dict[int, tuple[int, int, dict[str, Any]]] = {
         3: (50, 2_000, {}),
@@ -317,6 +317,8 @@ def test_a_ramp_writes_shares_and_rolls_back(folder: Path) -> None:
     assert "80 %: written" in told
     assert told[-1].startswith("next: cutover rollback; failed: grammar (")
     assert not load(path).flows["session"].enable_langgraph
+    shown = json.loads((folder / "report/gate-session.json").read_text())
+    assert (shown["decision"]["verdict"], shown["steps"]) == ("roll_back", [80.0, 100.0])
 
 
 def serve(path: Path, count: int, *, crash_after: int = 0, chunk_ms: int = 0) -> None:
