@@ -30,6 +30,8 @@ P = ParamSpec("P")
 AnswerReply = Literal["stored", "same", "different", "expired", "unknown"]
 NotClaimed = Literal["unanswered", "claimed", "done", "expired", "unknown"]
 
+PAUSE_SECONDS = 86_400.0
+"""How long a question waits for its answer."""
 KEEP_SECONDS = 86_400.0
 """How long after its expiry a pause is still known, so that late callers learn what it became."""
 
@@ -77,6 +79,17 @@ class Pauses:
         }
         async with self._database.engine.begin() as connection:
             await connection.execute(self._database.insert_new(PauseRow, **values))
+
+    async def put(self, pause: PauseRecord) -> None:
+        """Store a pause that is open, for a day; those long over make room."""
+        await self.sweep()
+        expires_at = self._clock() + PAUSE_SECONDS
+        await self.store(msgspec.structs.replace(pause, expires_at=expires_at))
+
+    async def open_question(self, flow: str, session: str) -> str | None:
+        """Return the question that a session waits for."""
+        question = await self.open_of(flow, session)
+        return None if question is None else question.id
 
     async def question(self, pause_id: str) -> PauseQuestion | None:
         """Return what a pause asks, None where the id is unknown."""

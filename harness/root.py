@@ -12,7 +12,6 @@ from importlib.metadata import version
 from typing import Any
 
 import httpx
-import msgspec
 from fastapi import FastAPI
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -20,7 +19,7 @@ from compare.differences import Pair, differences
 from cutover import Event, Request, Stack
 from cutover.errors import CutoverError
 from cutover.flow import Flow
-from cutover.records import PauseRecord, RecordDamaged, RunRecord, TapeRecord
+from cutover.records import RecordDamaged, RunRecord, TapeRecord
 from effects import conversations, rollout
 from effects.pauses import Pauses
 from effects.world import EffectSettings, World, open_world, use
@@ -40,23 +39,6 @@ from router.telemetry.status import Operating
 log = logging.getLogger(__name__)
 
 READY_SECONDS = 2.0
-PAUSE_SECONDS = 86_400.0
-"""How long a question waits for its answer."""
-
-
-class PauseTable(Pauses):
-    """The table of pauses as the router knows it."""
-
-    async def put(self, pause: PauseRecord) -> None:
-        """Store a pause that is open, for a day; those long over make room."""
-        await self.sweep()
-        expires_at = self._clock() + PAUSE_SECONDS
-        await self.store(msgspec.structs.replace(pause, expires_at=expires_at))
-
-    async def open_question(self, flow: str, session: str) -> str | None:
-        """Return the question that a session waits for."""
-        question = await self.open_of(flow, session)
-        return None if question is None else question.id
 
 
 def redactor(settings: Settings) -> Redactor | None:
@@ -227,7 +209,7 @@ def application(
         return ServedFlow(flow_of(name, settings), found, lambda: live.flows[name], operations)
 
     flows = [flow(name) for name in settings.flows]
-    pauses = PausedExchanges(PauseTable(world.database, world.clock))
+    pauses = PausedExchanges(Pauses(world.database, world.clock))
     return create_app(
         flows,
         pauses,

@@ -141,7 +141,7 @@ def create_app(
     @app.exception_handler(Exception)
     async def failed(_: HttpRequest, __: Exception) -> Response:
         """Answer what no one foresaw, such as a store that is down: logged, and never its text."""
-        return problem(500, "internal").response()
+        return problem(500, "internal")
 
     app.router.routes += routes(process, telemetry)
     guard(app, origins)
@@ -160,7 +160,7 @@ def _operation(operation: Operation, perform: Perform) -> Route:
                 body = decoded(asked, operation.body)
             result = await perform(request.path_params, body)
         except Refused as error:
-            return refused(error).response()
+            return refused(error)
         if result is None:
             return Response(status_code=204)
         return Response(msgspec.json.encode(result), media_type="application/json")

@@ -113,34 +113,26 @@ async def while_connected(receive: Receive) -> AsyncIterator[None]:
 # --- Problems
 
 
-class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The body; `code` is stable, for programs. It never holds an exception's text."""
+def problem(status: int, code: str, detail: str = "") -> Response:
+    """Return an answer as a problem document; `code` is stable, for programs.
 
-    title: str
-    status: int
-    code: str
-    detail: str = ""
-
-    def response(self) -> Response:
-        """Return the whole response."""
-        headers = {"retry-after": "1"} if self.status == OVERLOADED else {}
-        if self.status in CLOSING:
-            headers["connection"] = "close"
-        return Response(msgspec.json.encode(self), self.status, headers, CONTENT_TYPE)
+    It never holds an exception's text.
+    """
+    body = {"title": HTTPStatus(status).phrase, "status": status, "code": code}
+    headers = {"retry-after": "1"} if status == OVERLOADED else {}
+    if status in CLOSING:
+        headers["connection"] = "close"
+    said = msgspec.json.encode(body | ({"detail": detail} if detail else {}))
+    return Response(said, status, headers, CONTENT_TYPE)
 
 
-def problem(status: int, code: str, detail: str = "") -> Problem:
-    """Return a problem with the title of its status."""
-    return Problem(HTTPStatus(status).phrase, status, code, detail)
-
-
-def refused(error: Refused) -> Problem:
+def refused(error: Refused) -> Response:
     """Return a flow's own refusal."""
     return problem(error.status, error.code, error.detail)
 
 
-def not_served(failed: Failed) -> Problem:
-    """Return the problem of a request that no stack served: 503 where the world is to blame."""
+def not_served(failed: Failed) -> Response:
+    """Return the answer to a request that no stack served: 503 where the world is to blame."""
     return problem(503 if failed.blame == "world" else 500, failed.code)
 
 
@@ -253,7 +245,7 @@ class _OwnOrigin:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] not in _READS and self._foreign(scope):
             detail = "pages of this origin may not use this server: see [server] origins"
-            await problem(403, "foreign_origin", detail).response()(scope, receive, send)
+            await problem(403, "foreign_origin", detail)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 

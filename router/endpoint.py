@@ -142,7 +142,7 @@ class FlowEndpoint:
                     await self._begin(asked, receive, send)
         except Refused as error:
             self.streams.refused[self.flow.name, error.code] += 1
-            await respond(send, refused(error).response())
+            await respond(send, refused(error))
 
     async def _begin(self, asked: ClientRequest, receive: Receive, send: Send) -> None:
         settings, flow = self.settings(), self.flow
@@ -245,9 +245,9 @@ class FlowEndpoint:
         except CutOff:
             return  # without an end: the server closes the connection
         except Refused as error:
-            await respond(send, refused(error).response())
+            await respond(send, refused(error))
         except NotServed as error:
-            await respond(send, not_served(error.failed).response())
+            await respond(send, not_served(error.failed))
 
     async def _expire_question(self, served: Served) -> None:
         """Expire what the session waits for, once a new turn is served: it goes on without it."""

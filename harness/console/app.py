@@ -216,11 +216,12 @@ class Console:
             raise Refused(422, "bad_flags", "say who changes it, and why")
         try:
             percent = float(form.get("percent", "0"))
-            changes = {
+            known: dict[str, dict[str, Any]] = {
                 "off": {"enable_langgraph": False},
                 "share": {"enable_langgraph": True, "langgraph_percent": percent},
                 "shadow": {"shadow_percent": percent},
-            }[form.get("what", "")]
+            }
+            changes = known[form.get("what", "")]
         except (ValueError, KeyError) as error:
             raise Refused(422, "bad_flags", "a share is a number of percent") from error
         now = await edit({"flow": flow} | changes)

@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-import msgspec
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from cutover.errors import Control, Paused, Refused, outcome_of
 from cutover.tape.run import CallFailed
-from router.edge import CONTENT_TYPE, problem
+from router.edge import problem
 
 Form = Literal["openai", "anthropic", "problem"]
 JSON: Final = "application/json"
@@ -45,21 +44,21 @@ class CallRefused(Refused):
 def answer_of(error: Refused, form: Form) -> Response:
     """Return the answer to a refused call; clients try again after 502 and 504 alone."""
     kind = _TYPES.get(error.status, "invalid_request_error")
-    body: Any
+    answer: Response
     match form:
         case "anthropic":
             said = {"type": kind, "message": f"{error.detail} ({error.code})"}
-            body = {"type": "error", "error": said}
+            answer = JSONResponse({"type": "error", "error": said}, error.status)
         case "openai":
             reason = {"message": error.detail, "type": kind, "code": error.code, "param": None}
-            body = {"error": reason}
+            answer = JSONResponse({"error": reason}, error.status)
         case "problem":
-            body = problem(error.status, error.code, error.detail)
-    headers = {} if error.status in {502, 504} else {"x-should-retry": "false"}
+            answer = problem(error.status, error.code, error.detail)
+    if error.status not in {502, 504}:
+        answer.headers["x-should-retry"] = "false"
     if isinstance(error, CallRefused) and error.again_ms is not None:
-        headers["retry-after-ms"] = str(error.again_ms)
-    media = CONTENT_TYPE if form == "problem" else JSON
-    return Response(msgspec.json.encode(body), error.status, headers, media)
+        answer.headers["retry-after-ms"] = str(error.again_ms)
+    return answer
 
 
 def form_of(path: str, headers: Mapping[str, str]) -> Form:

@@ -50,7 +50,7 @@ def routes(process: Process, telemetry: Telemetry) -> list[Route]:
         try:
             return JSONResponse(await operating.edit(await _object(request)))
         except Refused as error:
-            return refused(error).response()
+            return refused(error)
 
     made = [Route("/healthz", healthz), Route("/readyz", readyz), Route("/cutover/status", status)]
     if operating.metrics:
@@ -86,4 +86,4 @@ async def _object(request: Request) -> dict[str, Any]:
 
 
 def _unauthorised() -> Response:
-    return problem(401, "unauthorised", "this needs the token").response()
+    return problem(401, "unauthorised", "this needs the token")

@@ -13,6 +13,7 @@ from sqlalchemy import select, update
 from cutover.errors import Failed, Pause
 from cutover.records import PauseRecord, TapeRecord, decode, encode
 from effects.database import PauseRow
+from effects.pauses import Pauses
 from harness import root
 from harness.config import Settings
 from harness.live import LiveSettings
@@ -187,7 +188,7 @@ async def test_an_expired_question_gets_410(stage: Stage, files: Path) -> None:
     """A day is the limit; nothing is executed."""
     _, question = await ask(stage)
     clock = stage.world.clock
-    stage.pauses = PausedExchanges(root.PauseTable(stage.world.database, lambda: clock() + 2 * DAY))
+    stage.pauses = PausedExchanges(Pauses(stage.world.database, lambda: clock() + 2 * DAY))
     assert (await decide(stage, question)).refusal == (410, "expired")
     assert len(left(files)) == 3
     assert (await decide(stage, "no-such-question")).refusal == (404, "unknown_question")
@@ -222,7 +223,7 @@ async def test_a_new_turn_expires_the_open_question(
     await asyncio.sleep(1)
 
 
-class Full(root.PauseTable):
+class Full(Pauses):
     """A store that takes no pause."""
 
     async def put(self, _: PauseRecord) -> None:

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from cutover.records import PauseRecord
 from effects.memory import Memory, namespace
+from effects.pauses import Pauses
 from harness import root
 from harness.config import ConfigRefused, parse
 
@@ -90,7 +91,7 @@ async def test_pauses_long_over_make_room_for_new_ones() -> None:
     """A stored tape is not kept for ever."""
     days = itertools.count()
     async with root.opened(parse(MEMORY)) as world:
-        table = root.PauseTable(world.database, lambda: next(days) * 86_400.0)
+        table = Pauses(world.database, lambda: next(days) * 86_400.0)
         for name in ("first", "second", "third", "fourth", "fifth"):
             await table.put(
                 PauseRecord(

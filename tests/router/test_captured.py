@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from cutover.errors import Failed, Left, Pause
 from cutover.records import RunRecord
+from effects.pauses import Pauses
 from harness import root
 from harness.config import ConfigRefused, parse
 from harness.live import LiveSettings
@@ -117,7 +118,7 @@ async def test_a_paused_exchange_is_captured_with_its_question_and_so_is_what_fo
         async with app.router.lifespan_context(app):
             asking.app = answering.app = app
             await asking.post("/ops/react", {"session_id": "s", "input": "restart web"})
-            waiting = await root.PauseTable(stage.world.database).open_of("ops", "s")
+            waiting = await Pauses(stage.world.database).open_of("ops", "s")
             assert waiting is not None
             decision = {"approval_id": waiting.id, "approved": False, "by": "ann"}
             await answering.post("/ops/resume", decision)

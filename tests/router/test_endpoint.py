@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from sqlalchemy import text as sql
 
 from cutover import Event, Request
+from effects.pauses import Pauses
 from harness import root
 from harness.config import parse
 from harness.live import LiveSettings
@@ -149,7 +150,7 @@ async def test_the_log_says_why_a_stream_ended_early(
 async def ask(stage: Stage, app: FastAPI) -> dict[str, Any]:
     """Post a request that pauses, and return the decision that continues it."""
     await Client(app).post("/ops/react", {"session_id": "s", "input": "restart web"})
-    waiting = await root.PauseTable(stage.world.database).open_of("ops", "s")
+    waiting = await Pauses(stage.world.database).open_of("ops", "s")
     assert waiting is not None
     return {"approval_id": waiting.id, "approved": False, "by": "ann"}
 
@@ -212,7 +213,7 @@ async def test_a_claim_ends_whatever_fails(
     monkeypatch.setattr(f"router.endpoint.{name}", broken)
     with pytest.raises(ZeroDivisionError):
         await Client(app).post("/ops/resume", decision)
-    found = await root.PauseTable(stage.world.database).question(decision["approval_id"])
+    found = await Pauses(stage.world.database).question(decision["approval_id"])
     assert found is not None
     assert found.state == state
 
@@ -221,7 +222,7 @@ async def test_a_claim_ends_when_its_exchange_cannot_be_restored(stage: Stage) -
     """Also where the request is cancelled meanwhile."""
     reading = asyncio.Event()
 
-    class Slow(root.PauseTable):
+    class Slow(Pauses):
         async def journal(self, pause_id: str) -> Any:
             del pause_id
             reading.set()

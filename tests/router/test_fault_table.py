@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from cutover import Event, Request, Stack, StackFailed, effect
 from cutover.errors import Failed, Outcome, Refused
 from cutover.tape import current_run
+from effects.pauses import Pauses
 from harness import root
 from harness.config import parse
 from harness.live import LiveSettings
@@ -172,7 +173,7 @@ async def test_a_fault_ends_as_the_table_says(
     async with staged() as stage:
         stage.sim.script(row.script)
         if row.fault == "the store of pauses is down":
-            monkeypatch.setattr(root.PauseTable, "put", _no_store)
+            monkeypatch.setattr(Pauses, "put", _no_store)
         scene = _scene(row, stage, shadows, monkeypatch)
         body = await scene.client.post(FLOWS[row.flow].path, dict(row.story.body))
         while pending := {*scene.endpoint.ending, *scene.background}:

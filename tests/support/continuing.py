@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 import harness.builtin  # noqa: F401 - imported once for all children, as the stacks in `main`
+from effects.pauses import Pauses
 from harness import root
 from harness.config import Settings
 from loadtests.simulator import Simulator
@@ -53,7 +54,7 @@ async def opened(
         {"stores": {"database": database}, "workers": {"deploy": command}}
     )
     async with root.opened(settings) as world:
-        table = root.PauseTable(world.database, lambda: world.clock() + ahead)
+        table = Pauses(world.database, lambda: world.clock() + ahead)
         yield Stage(sim or Simulator(), world, PausedExchanges(table))
 
 

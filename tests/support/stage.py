@@ -14,6 +14,7 @@ from cutover import Event, Exchange, Request, Stack
 from cutover.errors import Outcome, Pause, Refused
 from cutover.records import TapeRecord
 from cutover.tape import load, tape_record
+from effects.pauses import Pauses
 from effects.world import World
 from harness import root
 from harness.config import Settings, StoresTable
@@ -208,12 +209,10 @@ async def staged(
             patch.setenv("OPENAI_API_KEY", "none")
             chosen = Settings(stores=StoresTable(database=database), **settings)
             async with root.opened(chosen) as world:
-                yield Stage(
-                    sim, world, PausedExchanges(root.PauseTable(world.database, world.clock))
-                )
+                yield Stage(sim, world, PausedExchanges(Pauses(world.database, world.clock)))
 
 
-class _Forgetful(root.PauseTable):
+class _Forgetful(Pauses):
     """A store whose process is as good as killed before it can note how a write has ended."""
 
     name = ""
