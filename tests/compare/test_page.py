@@ -1,16 +1,9 @@
-"""The report in a browser: it fits, it says nothing to the console, and text in it does nothing."""
+"""The pages in a browser: they fit, say nothing to the console, and text in them does nothing."""
 
 import asyncio
-import json
-import re
-import shutil
-import subprocess
-import threading
-from collections.abc import Iterator, Sequence
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -21,106 +14,51 @@ from harness.cli import cli
 from tests.compare.captured import captured, some_differ
 from tests.compare.drawn import Drawn
 from tests.loadtests.test_report import FIGURES, SLOWER, report, swept
+from tests.support.browser import IN_CHROMIUM, browsing, flaws
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.sockets,
-    pytest.mark.skipif(not CHROMIUM, reason="needs chromium"),
-]
-
-FRAME = """<!doctype html><body style="margin:0">
-<iframe id="page" src="%s" style="border:0;width:%dpx;height:2000px"></iframe>
-<script>page.onload = () => {
-  const seen = page.contentDocument, root = seen.documentElement;
-  for (const one of seen.querySelectorAll("details")) one.open = true;
-  const wide = [...seen.querySelectorAll("main *")].filter((one) =>
-    !one.closest(".wide") && one.getBoundingClientRect().right > root.clientWidth + 0.5);
-  document.title = JSON.stringify({
-    over: root.scrollWidth - root.clientWidth, wide: wide.map((one) => one.outerHTML.slice(0, 99)),
-    title: seen.title, scripts: seen.scripts.length, images: seen.images.length,
-    shown: root.textContent.includes("owned"),
-    paper: getComputedStyle(seen.body).backgroundColor,
-  });
-};</script>"""
-
-
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: Any) -> None:
-        """Write no log."""
+pytestmark = IN_CHROMIUM
+OPEN = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
+NAMES = {
+    "report": "Different · cutover diff",
+    "gate": "Roll back · cutover gate",
+    "load": "",
+    "sweep": "",
+}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the report on pairs, one of which has hostile texts."""
-    folder = tmp_path_factory.mktemp("report")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """A report on pairs, one of which has hostile texts; a verdict on hostile codes; two loads."""
+    folder = tmp_path_factory.mktemp("pages")
     asyncio.run(captured(folder / "captures", some_differ))
     CliRunner().invoke(cli, ["diff", str(folder / "captures"), "-o", str(folder)])
-    return folder
-
-
-@pytest.fixture(scope="module")
-def url(folder: Path) -> Iterator[str]:
-    """The address at which the folder is served."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=folder)) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
-
-def look(
-    url: str, folder: Path, width: int, flags: Sequence[str] = (), page: str = "report.html"
-) -> tuple[Any, list[str]]:
-    """Return what a browser sees of a page at a width, and what its console says."""
-    (folder / "frame.html").write_text(FRAME % (page, width))
-    line = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
-    line += ["--virtual-time-budget=5000", f"--window-size={max(width, 500)},2000", *flags]
-    done = subprocess.run(
-        [*line, "--dump-dom", f"{url}/frame.html"], capture_output=True, text=True, check=True
-    )
-    title = re.search(r"<title>(.*?)</title>", done.stdout, re.DOTALL)
-    assert title is not None
-    said = [one for one in done.stderr.splitlines() if "CONSOLE" in one]
-    return json.loads(title[1].replace("&lt;", "<").replace("&gt;", ">")), said
-
-
-@pytest.mark.parametrize("width", [390, 1400])
-def test_a_report_fits_and_hostile_text_is_inert(url: str, folder: Path, width: int) -> None:
-    """Nothing stands beyond the right edge, with all that is folded open."""
-    seen, said = look(url, folder, width)
-    assert (seen["over"], seen["wide"], said) == (0, [], [])
-    assert (seen["title"], seen["scripts"], seen["images"]) == ("Different · cutover diff", 0, 0)
-    assert seen["shown"]
-
-
-@pytest.mark.parametrize("width", [390, 1400])
-def test_a_page_of_the_gate_fits_and_hostile_text_is_inert(
-    url: str, folder: Path, width: int
-) -> None:
-    """Also a long name, and what a stack calls its failure."""
     rows = Drawn(behind=0.5).frame(code="<script>owned()</script>", unit_kind="user" * 40)
     decision = decide(rows, Scope("chat", 0.5, "now", int(rows["at"].max())))
-    (folder / "gate.html").write_text(render("gate.html.j2", decision=decision))
-    seen, said = look(url, folder, width, page="gate.html")
-    assert (seen["over"], seen["wide"], said) == (0, [], [])
-    assert (seen["title"], seen["scripts"]) == ("Roll back · cutover gate", 0)
-    assert seen["shown"]
+    made = {
+        "gate": render("gate.html.j2", decision=decision),
+        "load": render("load.html.j2", report=report(SLOWER)),
+        "sweep": render("sweep.html.j2", report=swept(FIGURES["sweeps"][5])),
+    }
+    for name, text in made.items():
+        (folder / f"{name}.html").write_text(text)
+    return {name: folder / f"{name}.html" for name in NAMES}
 
 
-@pytest.mark.parametrize("width", [390, 1400])
-def test_a_page_of_a_load_fits(url: str, folder: Path, width: int) -> None:
-    """With its chart, in which a stack leaves the bound, or its column of ratios."""
-    shown = {"sweep.html.j2": swept(FIGURES["sweeps"][5]), "load.html.j2": report(SLOWER)}
-    for template, found in shown.items():
-        (folder / "load.html").write_text(render(template, report=found))
-        seen, said = look(url, folder, width, page="load.html")
-        assert (seen["over"], seen["wide"], said, seen["scripts"]) == (0, [], [], 0)
-
-
-def test_a_report_is_dark_where_that_is_preferred(url: str, folder: Path) -> None:
-    """By the reader's settings."""
-    light, _ = look(url, folder, 1400)
-    dark, _ = look(url, folder, 1400, ["--blink-settings=preferredColorScheme=0"])
-    assert (light["paper"], dark["paper"]) == ("rgb(255, 255, 255)", "rgb(20, 23, 27)")
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_page_fits_and_hostile_text_is_inert(pages: Mapping[str, Path], name: str) -> None:
+    """At two widths, dark and light, with all that is folded open; axe finds nothing serious."""
+    async with browsing() as (page, said):
+        await page.goto(pages[name].as_uri())
+        await page.evaluate(
+            "for (const one of document.querySelectorAll('details')) one.open = true"
+        )
+        papers = set()
+        for dark, width in product((False, True), (390, 1400)):
+            assert await flaws(page, width, dark=dark) == []
+            papers.add(await page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        assert papers == {"rgb(255, 255, 255)", "rgb(20, 23, 27)"}
+        assert await page.evaluate("document.scripts.length + document.images.length") == 0
+        assert NAMES[name] in await page.title()
+        assert said == []
+        if NAMES[name]:
+            assert "owned" in await page.evaluate("document.body.textContent")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import re
-import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -16,40 +13,33 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from tests.support.browser import IN_CHROMIUM, browsing
 from tests.support.processes import RouterProcess, share
 from tests.support.services import serving
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.sockets,
-    pytest.mark.skipif(not CHROMIUM, reason="needs chromium"),
-]
+pytestmark = IN_CHROMIUM
 
 WORDS = [f"word{number} " for number in range(20)]
-PAGE = """<!doctype html><title></title><script>
-const found = {};
-const text = (data) => data === "[DONE]" ? "" : JSON.parse(data).choices[0].delta.content ?? "";
-const said = (block) => block.split("\\n").filter((one) => one.startsWith("data: "))
-  .map((one) => text(one.slice(6))).join("");
-async function fetched() {
-  const headers = { "content-type": "application/json" };
-  const answer = await fetch(ROUTER + "/ask", { method: "POST", headers, body: '{"id":"u1"}' });
-  return said(await answer.text());
-}
-const listened = () => new Promise((resolve) => {
-  const source = new EventSource(ROUTER + "/events?id=u1");
-  let all = "";
-  source.onmessage = (event) => {
-    all += text(event.data);
-    if (event.data === "[DONE]") { source.close(); resolve(all); }
+HEARD = """(router) => {
+  const text = (data) => data === "[DONE]" ? "" : JSON.parse(data).choices[0].delta.content ?? "";
+  const said = (block) => block.split("\\n").filter((one) => one.startsWith("data: "))
+    .map((one) => text(one.slice(6))).join("");
+  const fetched = async () => {
+    const headers = { "content-type": "application/json" };
+    const asked = { method: "POST", headers, body: '{"id":"u1"}' };
+    return said(await (await fetch(router + "/ask", asked)).text());
   };
-  source.onerror = () => { source.close(); resolve("broken: " + all); };
-});
-const settled = (promise) => promise.catch((error) => String(error));
-Promise.all([settled(fetched()), settled(listened())])
-  .then((both) => { document.title = JSON.stringify(both); });
-</script>"""
+  const listened = () => new Promise((resolve) => {
+    const source = new EventSource(router + "/events?id=u1");
+    let all = "";
+    source.onmessage = (event) => {
+      all += text(event.data);
+      if (event.data === "[DONE]") { source.close(); resolve(all); }
+    };
+    source.onerror = () => { source.close(); resolve("broken: " + all); };
+  });
+  return Promise.all([fetched(), listened()].map((one) => one.catch((error) => String(error))));
+}"""
 
 
 def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
@@ -79,23 +69,6 @@ def service(last: int) -> Starlette:
     )
 
 
-async def browsed(url: str, profile: Path) -> Any:
-    """Return what a page leaves in its title."""
-    line = (CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}")
-    process = await asyncio.create_subprocess_exec(
-        *line,
-        "--virtual-time-budget=20000",
-        "--dump-dom",
-        url,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    out, _ = await asyncio.wait_for(process.communicate(), 60)
-    title = re.search(r"<title>(.*?)</title>", out.decode())
-    assert title is not None
-    return json.loads(title[1] or "null")
-
-
 @pytest.mark.parametrize(
     ("origins", "expected"),
     [
@@ -108,10 +81,9 @@ async def test_a_browser_hears_all_words_once_where_graph_breaks_in_the_midst(
     tmp_path: Path, origins: Callable[[str], list[str]], expected: list[str]
 ) -> None:
     """Both ways of reading a stream; a page of an origin that is not configured hears nothing."""
-    page = HTMLResponse("")
 
     async def shown(_: Request) -> Response:
-        return page
+        return HTMLResponse("")
 
     keys = {"keys": {"user": "query.id"}}
     async with (
@@ -129,6 +101,7 @@ async def test_a_browser_hears_all_words_once_where_graph_breaks_in_the_midst(
                 },
             },
         ) as router,
+        browsing() as (page, _),
     ):
-        page = HTMLResponse(PAGE.replace("ROUTER", json.dumps(router.url)))
-        assert await browsed(origin, tmp_path / "profile") == expected
+        await page.goto(origin)
+        assert await page.evaluate(HEARD, router.url) == expected

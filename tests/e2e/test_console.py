@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
-from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]
-from playwright.async_api import Page, ViewportSize, async_playwright, expect
+from playwright.async_api import Page, expect
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -30,16 +28,11 @@ from harness.cli import cli
 from router.captures import Store
 from tests.compare.captured import HOSTILE
 from tests.router.captures.records import line
+from tests.support.browser import IN_CHROMIUM, browsing, flaws
 from tests.support.processes import RouterProcess, free_port
 from tests.support.services import serving
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.sockets,
-    pytest.mark.skipif(not CHROMIUM, reason="needs chromium"),
-]
-
+pytestmark = IN_CHROMIUM
 TOKEN = "the token of the flags"
 PICTURE = Path(__file__).parents[2] / "docs" / "pictures" / "console.png"
 EXCHANGES = 100_000
@@ -153,39 +146,18 @@ async def rollout(folder: Path, *, odd: bool = True) -> AsyncIterator[Rollout]:
                 "flows": {"bot": {"paths": ["/ask"], "keys": {"user": "body.user"}}},
             },
         ) as router,
-        async_playwright() as playwright,
+        browsing() as (page, said),
     ):
-        flags = ["--no-sandbox"]
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
-        page = await browser.new_page(viewport={"width": 1280, "height": 1000})
-        said = list[str]()
-        page.on("console", lambda one: said.append(f"{one.type}: {one.text}"))
-        page.on("pageerror", lambda one: said.append(f"error: {one}"))
         await page.goto(f"http://127.0.0.1:{port}/console")
         yield Rollout(router, graph, page, said)
-        await browser.close()
 
 
 async def looks_well(page: Page, folder: Path, name: str) -> None:
-    """Look at a view at two widths, light and dark: it fits, and axe finds nothing serious."""
-    for scheme in ("light", "dark"):
-        for width in (1280, 390):
-            size: ViewportSize = {"width": width, "height": 1000}
-            await page.set_viewport_size(size)
-            await page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-            found = await Axe().run(page)
-            violations = found.response["violations"]
-            grave = [
-                (one["id"], [node["failureSummary"] + node["html"][:200] for node in one["nodes"]])
-                for one in violations
-                if one["impact"] in {"serious", "critical"}
-            ]
-            assert grave == [], f"{name} {scheme} {width}"
-            assert await page.evaluate("document.documentElement.scrollWidth") == width
-            path = folder / f"{name}-{scheme}-{width}.png"
-            await page.screenshot(path=path, full_page=True)
-    await page.emulate_media(color_scheme="light")
-    await page.set_viewport_size({"width": 1280, "height": 1000})
+    """Look at a view at two widths, dark and light, and keep what is seen."""
+    for dark, width in product((True, False), (390, 1280)):
+        assert await flaws(page, width, dark=dark) == []
+        path = folder / f"{name}-{'dark' if dark else 'light'}-{width}.png"
+        await page.screenshot(path=path, full_page=True)
 
 
 async def take_picture(bot: Rollout) -> None:
