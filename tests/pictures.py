@@ -1,8 +1,6 @@
 """`python -m tests.pictures`: take the picture of a report in docs/pictures anew, with chromium."""
 
 import asyncio
-import shutil
-import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,6 +8,7 @@ from typer.testing import CliRunner
 
 from harness.cli import cli
 from tests.compare.captured import Capturing, captured, texts
+from tests.support.browser import browsing
 from tests.support.planting import drops
 
 PICTURE = Path(__file__).resolve().parent.parent / "docs" / "pictures" / "report.png"
@@ -25,16 +24,21 @@ async def serve(capturing: Capturing) -> None:
         await capturing.exchange(QUESTIONS[number % 4], faults.get(number % 20))
 
 
+async def taken(report: Path) -> None:
+    """Take a report's picture."""
+    async with browsing() as (page, _):
+        await page.set_viewport_size({"width": 1400, "height": 1130})
+        await page.goto(report.as_uri())
+        await page.screenshot(path=PICTURE)
+
+
 def main() -> None:
     """Capture exchanges, compare them, and take the first screen of the report."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         asyncio.run(captured(folder / "captures", serve))
         CliRunner().invoke(cli, ["diff", str(folder / "captures"), "-o", str(folder)])
-        chromium = shutil.which("chromium") or shutil.which("chromium-browser") or "chrome"
-        line = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-        line += [f"--screenshot={PICTURE}", "--window-size=1400,1130"]
-        subprocess.run([*line, f"file://{folder}/report.html"], check=True, capture_output=True)
+        asyncio.run(taken(folder / "report.html"))
 
 
 if __name__ == "__main__":

@@ -99,7 +99,6 @@ class Console:
         self._judged = {
             flow: Replaced(folder / f"gate-{flow}.json", Judged) for flow in self.process.flows
         }
-        assets = StaticFiles(directory=FOLDER / "assets")
         routes = [
             Route("/console", self.page),
             Route("/console/events", self.events),
@@ -107,7 +106,7 @@ class Console:
             Route("/console/report", self.report),
             Route("/console/change", self.change, methods=["POST"]),
             Route("/console/style.css", self.style),
-            Mount("/console/assets", assets),
+            Mount("/console/assets", StaticFiles(directory=FOLDER / "assets")),
         ]
         self._app = Starlette(routes=routes)
 

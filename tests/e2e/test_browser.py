@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from starlette.applications import Starlette
@@ -16,6 +14,7 @@ from starlette.routing import Route
 from tests.support.browser import IN_CHROMIUM, browsing
 from tests.support.processes import RouterProcess, share
 from tests.support.services import serving
+from tests.support.shop import event
 
 pytestmark = IN_CHROMIUM
 
@@ -42,24 +41,16 @@ HEARD = """(router) => {
 }"""
 
 
-def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
-    """Return an event of chat completions."""
-    return (
-        b"data: %b\n\n"
-        % json.dumps({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}).encode()
-    )
-
-
 def service(last: int) -> Starlette:
     """Return a service that says `last` of the words, and breaks where that is not all of them."""
 
-    async def words() -> AsyncIterator[bytes]:
+    async def words() -> AsyncIterator[str]:
         for word in WORDS[:last]:
-            yield chunk({"content": word})
+            yield event({"content": word})
         if last < len(WORDS):
             message = "broke"
             raise RuntimeError(message)
-        yield chunk({}, "stop") + b"data: [DONE]\n\n"
+        yield event({}, "stop") + "data: [DONE]\n\n"
 
     async def answer(_: Request) -> Response:
         return StreamingResponse(words(), media_type="text/event-stream")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import time
 from collections import Counter
@@ -13,7 +12,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import httpx
 from playwright.async_api import Page, expect
@@ -31,6 +29,7 @@ from tests.router.captures.records import line
 from tests.support.browser import IN_CHROMIUM, browsing, flaws
 from tests.support.processes import RouterProcess, free_port
 from tests.support.services import serving
+from tests.support.shop import event
 
 pytestmark = IN_CHROMIUM
 TOKEN = "the token of the flags"
@@ -54,7 +53,7 @@ class Talker:
         """Say what was asked, and some words."""
         asked = await request.json()
 
-        async def words() -> AsyncIterator[bytes]:
+        async def words() -> AsyncIterator[str]:
             said = ["You ", "asked: ", asked["content"], " and ", "got ", "this."]
             if self.odd and asked["number"] % 4 == 0:
                 said[-1] = "that."
@@ -63,16 +62,10 @@ class Talker:
                     message = "broke"
                     raise RuntimeError(message)
                 await asyncio.sleep(0.01)
-                yield chunk({"content": word})
-            yield chunk({}, "stop") + b"data: [DONE]\n\n"
+                yield event({"content": word})
+            yield event({}, "stop") + "data: [DONE]\n\n"
 
         return StreamingResponse(words(), media_type="text/event-stream")
-
-
-def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
-    """Return an event of chat completions."""
-    told = {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
-    return b"data: %b\n\n" % json.dumps(told).encode()
 
 
 @dataclass
@@ -117,12 +110,9 @@ class Rollout:
         await expect(dialog).to_have_count(0)
 
     async def run(self, *command: str) -> int:
-        """Run a command in a process's way, with the router's configuration."""
-        config = str(self.router.folder / f"{self.router.port}.toml")
-        done = await asyncio.to_thread(
-            CliRunner().invoke, cli, [*command, "--config", config], catch_exceptions=False
-        )
-        return done.exit_code
+        """Run a command with the router's configuration."""
+        line = [*command, "--config", f"{self.router.folder}/{self.router.port}.toml"]
+        return (await asyncio.to_thread(CliRunner().invoke, cli, line)).exit_code
 
 
 @asynccontextmanager
