@@ -1,7 +1,6 @@
 """The console without a browser: who may read and change, what is shown, and that text is text."""
 
 import asyncio
-import json
 import logging
 import tomllib
 from collections import Counter
@@ -21,13 +20,16 @@ from starlette.responses import StreamingResponse
 
 from compare.differences import Difference
 from compare.report.document import files, make_report
+from compare.rollout import Scope, decide
 from compare.rows import PairRow
 from compare.verdict import Read
 from cutover import Exchange, FlowSpec
 from cutover import Request as Asked
 from cutover.errors import Completed, Failed
+from cutover.records import encode
 from effects.pauses import Pauses
 from harness import root
+from harness.commands.gate import Judged
 from harness.config import ConfigRefused, load, parse
 from harness.console.app import Console, Replaced
 from harness.console.board import RECENT, SPAN_SECONDS, SPANS, STACKS, Board
@@ -35,6 +37,7 @@ from harness.live import LiveSettings
 from router.exchange import Served
 from rules.flows import FLOWS
 from tests.compare.captured import HOSTILE
+from tests.compare.drawn import Drawn
 from tests.support.client import Client
 from tests.support.stage import staged
 
@@ -105,9 +108,7 @@ class _Tags(HTMLParser):
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Count a tag."""
-        self.found[tag] += 1
-        assert not [name for name, _ in attrs if name.startswith("on")]
+        self.found.update([tag, *(name for name, _ in attrs)])
 
 
 @pytest.mark.parametrize("row", ROWS["read"], ids=str)
@@ -144,8 +145,7 @@ async def test_a_change_is_in_the_file_and_in_force_at_once(
         assert expected in (shown.live.path or Path()).read_text()
     now = shown.live.flows["chat"]
     assert (now.shares.enabled, now.shares.percent, now.shadow_percent) == (False, 12.5, 100.0)
-    said = [one for one in caplog.messages if "who='Ann Eve' why='half are served well'" in one]
-    assert len(said) == 3
+    assert caplog.text.count("who='Ann Eve' why='half are served well'") == 3
     assert TOKEN not in caplog.text
     assert "0 % of chat goes to graph" in (await shown.get("/console")).text
 
@@ -209,11 +209,9 @@ def leave(text: str) -> None:
     report = make_report([row], [], read, made_at=1, today=today, waivers={}, exemplars={})
     Path("report").mkdir(exist_ok=True)
     Path("report/report.json").write_bytes(files(report)["report.json"])
-    share = {"verdict": "roll_back", "reasons": [text], "next": text, "share": 0.25, "missing": 0}
-    figures = {"evidence": 1.0, "loose": 0, "arms": {}, "measures": []}
-    said = dict.fromkeys(("flow", "config", "code_version", "unit"), text)
-    judged = {"decision": share | figures | said, "at": 0, "steps": [1.0, 25.0]}
-    Path("report/gate-chat.json").write_text(json.dumps(judged))
+    drawn = Drawn(behind=0.5).frame(code=text)
+    decision = decide(drawn, Scope("chat", 0.5, "now", int(drawn["at"].max())))
+    Path("report/gate-chat.json").write_bytes(encode(Judged(decision, 0, (1.0, 50.0))))
 
 
 async def test_what_others_leave_is_shown_as_text(shown: Shown) -> None:
@@ -228,7 +226,7 @@ async def test_what_others_leave_is_shown_as_text(shown: Shown) -> None:
         await asyncio.sleep(3)
         pages.append((await shown.get("/console")).text)
     assert "Gate: roll back" in pages[1]
-    assert "1, 25 %" in pages[1]
+    assert "1, 50 %" in pages[1]
     counts = [_Tags(page).found for page in pages]
     assert counts[1]["script"] == counts[0]["script"] == 5
     assert counts[1].keys() == counts[0].keys()
@@ -258,8 +256,7 @@ async def test_events_come_when_something_has_changed(shown: Shown) -> None:
     await shown.change(what="off")
     assert b"0 % of chat goes to graph" in await anext(events)
     shown.console.process.streams.draining = True
-    left = [one async for one in events]
-    assert len(left) <= 2
+    assert len([one async for one in events]) <= 2
 
 
 def ended(assigned: str, first: float, whole: float, outcome: Any) -> Served:
