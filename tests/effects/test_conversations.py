@@ -104,14 +104,14 @@ async def test_a_turn_comes_back_whole() -> None:
 
 
 @pytest.mark.usefixtures("store")
-@pytest.mark.parametrize(
-    "name", ["a/b", "..", ".", "a b?c#d%2F", "消息", "a.b", "\U0001f600", "%2E", "x" * 500]
-)
-async def test_any_text_is_an_id(name: str) -> None:
+async def test_any_text_is_an_id() -> None:
     """Ids are one segment of the path, also where they look like a path."""
-    await conversations.add(turn(name, chat_id=name))
-    assert (await conversations.find("chat", name)) == turn(name, chat_id=name)
-    assert len(await conversations.history("chat", name, 5)) == 1
+    names = ["a/b", "..", ".", "a b?c#d%2F", "消息", "a.b", "\U0001f600", "%2E", "x" * 500]
+    for name in names:
+        await conversations.add(turn(name, chat_id=name))
+    for name in names:
+        assert (await conversations.find("chat", name)) == turn(name, chat_id=name)
+        assert len(await conversations.history("chat", name, 5)) == 1, name
 
 
 @pytest.mark.usefixtures("store")
