@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
 from cutover.errors import Completed, Failed
-from cutover.wire import BlockTooLong, Dialect, Reader, events, payload
+from cutover.wire import Dialect, Reader, events, payload
 from cutover.wire.dialect import TokensAt, values
 from loadtests.rows import Row
 
@@ -149,7 +149,7 @@ def send(asked: Asked, meter: Meter, patience: float) -> None:
         meter.end("unreachable" if response.length else "")
     except TimeoutError:
         meter.end("timeout", "timeout")
-    except (OSError, HTTPException, BlockTooLong) as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, the request has ended
         meter.end("unreachable", type(error).__name__)
     finally:
         connection.close()

@@ -109,8 +109,9 @@ def _sweep(lines: list[dict[str, Any]], terms: Terms) -> LoadReport:
                 most[stack] = math.inf if void else kept[stack]
                 break
             kept[stack] = most[stack] = rate
-        bound = f"keeps P95 of TTFT within {terms.good_ms / 1000:g} s up to {kept[stack]:g}"
-        reasons.append(f"{stack} {bound} requests a second; {end}.")
+        rate = f"up to {kept[stack]:g} requests a second" if kept[stack] else "at no rate"
+        bound = f"keeps P95 of TTFT within {terms.good_ms / 1000:g} s"
+        reasons.append(f"{stack} {bound} {rate}; {end}.")
     verdict = "keeps up" if 0 < most["legacy"] <= kept["graph"] else "cannot tell"
     verdict = "leaves the bound earlier" if most["graph"] < kept["legacy"] else verdict
     stacks = [{"stack": one, "kept": kept[one]} for one in STACKS]
@@ -146,7 +147,7 @@ def _runs(
 
 def _void(run: Any, terms: Terms) -> str:
     if run.lasted < terms.warm_up + terms.seconds - 1:
-        return "it ended before its time"
+        return f"it ended before its time: see run-{run.Index:03}.log"
     if run.cpu > BUSY:
         return f"the generator used {run.cpu:.0%} of a CPU, and stamps late: lower --users"
     if run.late_ms > LATE_MS:
@@ -154,7 +155,9 @@ def _void(run: Any, terms: Terms) -> str:
     if run.foreign:
         return f"{run.foreign} requests were assigned to the other stack: see switch and qa_key"
     if run.requests < FEWEST:
-        return f"{run.requests} requests are too few, {FEWEST} are needed"
+        return (
+            f"{run.requests} requests are too few, {FEWEST} are needed: run longer, or more users"
+        )
     fail = run.both_fail and not terms.rates  # a sweep goes on until they do
     return "both stacks fail: look at what they both need" if fail else ""
 

@@ -58,7 +58,7 @@ class _Captures(pytest.Directory):
             message = f"{self.path}: {f'not whole: {lost}' if lost else 'there is no exchange'}"
             raise self.CollectError(message)
         for exchange, lines in sorted(found.items(), key=lambda one: (one[1][0].flow, one[0])):
-            test: _Exchange = _Exchange.from_parent(self, name=f"{lines[0].flow}[{exchange}]")
+            test: _Exchange = _Exchange.from_parent(self, name=f"{lines[0].flow}-{exchange}")
             test.lines, test.location = lines, (self.nodeid, None, test.name)
             yield test
 
@@ -82,7 +82,7 @@ class _Exchange(pytest.Item):
         state = next((one for one in counts if one != "read"), "damaged")
         if pairs and state in {"different", "failed"}:
             pytest.fail(_report(pairs[-1], job), pytrace=False)
-        if state in {"failed", "damaged", "redaction_failed"}:
+        if state in {"failed", "damaged", "redaction_failed", "unknown_flow"}:
             pytest.fail(f"{state}: it cannot be replayed and compared", pytrace=False)
         if state != "equal":
             pytest.skip(f"not replayed: {state.replace('_', ' ')}")

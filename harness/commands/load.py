@@ -22,7 +22,7 @@ _NEXT_BY_VERDICT: Final = {
     "within margins": "raise the share: cutover ramp",
     "slower": "find the node that takes the time (nodes_ms in the router's log), and load again",
     "fails more": "read how requests end, in the page and in the router's log, and load again",
-    "cannot tell": "load again, with more --pairs or what a reason above asks for",
+    "cannot tell": "load again, with more --pairs, other rates, or what a reason above asks for",
     "keeps up": "load both in pairs, at a rate that they keep: cutover load",
     "leaves the bound earlier": "find what graph waits for at that rate, and sweep again",
 }

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from importlib import import_module
 from itertools import takewhile
+from os.path import normpath
 from threading import Event, Lock
 from typing import Any, Final
 
@@ -134,7 +135,7 @@ def job_of(
 
     Raises `typer.BadParameter` for a flow that is none, `Unusable` for such a stack, part or out.
     """
-    if fork and out.rstrip("/") in {"", captures.rstrip("/")}:
+    if fork and (not out or normpath(out) == normpath(captures)):
         raise Unusable(where="--out", reason="name a folder for the forks, apart from the captures")
     flows = chosen([flow] if flow else [], list(settings.flows))
     stacks = {one: _stacks(settings, one) for one in flows}
@@ -182,7 +183,7 @@ def here(job: ReplayJob, stop: Event, *, follow: bool = False) -> Summary:
     """Replay in this process, until `stop` is set."""
     reader = CaptureReader(Store(job.captures), job.flow)
     lines = reader.follow(stop, stop.wait) if follow else reader
-    done = replayed(Store(job.out), job.stack, job.flow)
+    done = replayed(Store(job.out), job.stack, job.flow, job.fork)
     return asyncio.run(_replay(job, done, reader, takewhile(lambda _: not stop.is_set(), lines)))
 
 
@@ -245,7 +246,8 @@ def on_workers(scheduler: str, job: ReplayJob, stop: Event, *, follow: bool = Fa
         raise Unusable(where="--scheduler, with cutover[dask]", reason=str(error)) from error
     store, summary, known = Store(job.captures), Summary(), set[str]()
     with dask.Client(scheduler) as client:
-        done = client.scatter({"done": replayed(Store(job.out), job.stack, job.flow)})["done"]
+        before = replayed(Store(job.out), job.stack, job.flow, job.fork)
+        done = client.scatter({"done": before})["done"]
         while not stop.is_set():
             new = [name for name in store.names(job.flow) if name not in known]
             known.update(new)

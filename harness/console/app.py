@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from fastapi.sse import format_sse_event
 from starlette.applications import Starlette
+from starlette.datastructures import URL
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
@@ -122,7 +123,8 @@ class Console:
         htmx cannot come from another site's page without its being asked for.
         """
         headers, local = request.headers, self.table.host in LOOPBACK
-        if local and request.url.hostname not in LOOPBACK:
+        asked = URL(scope={**request.scope, "server": None})  # else this is what a bad name becomes
+        if local and asked.hostname not in LOOPBACK:
             return _html("The console answers to localhost and 127.0.0.1.", 403)
         opened = headers.get("sec-fetch-mode") == "navigate" and request.url.path == "/console"
         same = headers.get("sec-fetch-site", "none") in {"same-origin", "none"}
@@ -131,8 +133,8 @@ class Console:
             return _html("Not from another site.", 403)
         if local or self._knows(_password(headers.get("authorization", ""))):
             return None
-        asked = {"www-authenticate": 'Basic realm="cutover", charset="UTF-8"'}
-        return _html("The password is the token of the flags.", 401, asked)
+        challenge = {"www-authenticate": 'Basic realm="cutover", charset="UTF-8"'}
+        return _html("The password is the token of the flags.", 401, challenge)
 
     def _knows(self, token: str) -> bool:
         known = self.settings.server.flag_token
@@ -142,19 +144,9 @@ class Console:
         """Answer with the page of a flow."""
         flow = self._flow(request)
         now, newest = await self._parts(flow)
-        shares = self.process.flows[flow]()
+        parts = {"flow": flow, "flows": [*self.process.flows], "now": now, "newest": newest}
         can_change = bool(self.settings.server.flag_token and self.process.operating.edit)
-        return _html(
-            _render(
-                "console.html.j2",
-                flow=flow,
-                flows=[*self.process.flows],
-                now=now,
-                newest=newest,
-                shares=shares,
-                can_change=can_change,
-            )
-        )
+        return _html(_render("console.html.j2", can_change=can_change, **parts))
 
     async def events(self, request: Request) -> Response:
         """Send the parts of the page when they have changed, and the chart's columns."""
@@ -190,7 +182,9 @@ class Console:
     async def report(self, _: Request) -> Response:
         """Answer with the newest report of `cutover diff`."""
         path = Path(self.table.reports) / "report.html"
-        return FileResponse(path) if path.is_file() else _html("There is no report yet.", 404)
+        if not path.is_file():
+            return _html("There is no report yet.", 404)
+        return FileResponse(path, headers=_HEADERS)
 
     async def style(self, _: Request) -> Response:
         """Answer with the look of all pages."""

@@ -8,11 +8,11 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, cast
 
 import numpy as np
 
-from cutover.errors import Failed
+from compare.rows import End, ExchangeRow
 from router.exchange import Served
 
 SPAN_SECONDS: Final = 15
@@ -26,23 +26,6 @@ STACKS: Final = ("legacy", "graph")
 
 Percentiles = tuple[float | None, float | None]
 """The smallest values, in milliseconds, that half and 95 % do not exceed; none of none."""
-
-
-class Line(NamedTuple):
-    """An exchange in the list; `at` is when it ended, in nanoseconds since 1970.
-
-    `code` says why it failed, or why another stack took over.
-    """
-
-    exchange: str
-    at: int
-    assigned: str
-    served: str
-    end: str
-    code: str
-    taken_over: bool
-    first_ms: float | None
-    ended_ms: float
 
 
 @dataclass(slots=True)
@@ -59,19 +42,22 @@ class Span:
     times: tuple[Percentiles, Percentiles] = ((None, None), (None, None))
     """TTFT and E2E, once the span is over."""
 
-    def add(self, line: Line) -> None:
+    def add(self, row: ExchangeRow) -> None:
         """Count an exchange."""
-        self.served[line.served] += 1
-        self.taken_over += line.taken_over
-        if line.code:
-            self.failed[line.code] += 1
-        if line.first_ms is not None:
-            self.first_ms.append(line.first_ms)
-        self.ended_ms.append(line.ended_ms)
+        self.served[row.served] += 1
+        self.taken_over += bool(row.failed_behind)
+        if row.failed_behind or row.end == "failed":
+            self.failed[row.code] += 1
+        if row.first_text_ms is not None:
+            self.first_ms.append(row.first_text_ms)
+        self.ended_ms.append(row.ended_ms or 0.0)
 
     def close(self) -> None:
         """Find the percentiles."""
         self.times = percentiles(self.first_ms), percentiles(self.ended_ms)
+
+
+NONE: Final = Span()
 
 
 class Board:
@@ -79,7 +65,7 @@ class Board:
 
     def __init__(self, clock: Callable[[], int] = time.time_ns) -> None:
         self._clock = clock
-        self._newest = defaultdict[str, deque[Line]](partial(deque, maxlen=NEWEST))
+        self._newest = defaultdict[str, deque[ExchangeRow]](partial(deque, maxlen=NEWEST))
         self._spans = defaultdict[tuple[str, str], dict[int, Span]](dict)
         """By flow and assigned stack, the oldest first, and by number."""
 
@@ -88,28 +74,30 @@ class Board:
         """The number of the span that is under way."""
         return self._clock() // (SPAN_SECONDS * 1_000_000_000)
 
-    def newest(self, flow: str) -> Sequence[Line]:
+    def newest(self, flow: str) -> Sequence[ExchangeRow]:
         """Return the newest exchanges of a flow, the last one first."""
         return [*reversed(self._newest[flow])]
 
     def observe(self, exchange: Served) -> None:
         """Take an exchange that has ended."""
-        first, outcome = exchange.first_text, exchange.outcome
-        codes = [why.code for _, why in exchange.taken_over]
-        codes += [outcome.code] if isinstance(outcome, Failed) else []
-        line = Line(
-            exchange.id,
-            self._clock(),
-            exchange.assigned,
-            exchange.served,
-            type(outcome).__name__.lower(),
-            ", ".join(codes),
-            bool(exchange.taken_over),
-            None if first is None else (first - exchange.began) * 1e3,
-            ((exchange.ended or exchange.began) - exchange.began) * 1e3,
+        began, first, failed = exchange.began, exchange.first_text, exchange.taken_over
+        took = ((exchange.ended or began) - began) * 1e3
+        last = failed[0][1] if failed else exchange.outcome
+        row = ExchangeRow(
+            exchange=exchange.id,
+            flow=exchange.flow.name,
+            at=round(self._clock() / 1e3 - took * 1e3),
+            assigned=exchange.assigned,
+            served=exchange.served,
+            why=exchange.why,
+            end=cast("End", exchange.outcome.__struct_config__.tag),
+            code=getattr(last, "code", ""),
+            failed_behind=failed[0][0].candidate.name if failed else "",
+            first_text_ms=None if first is None else (first - began) * 1e3,
+            ended_ms=took,
         )
-        self._newest[exchange.flow.name].append(line)
-        self._span(exchange.flow.name, exchange.assigned).add(line)
+        self._newest[row.flow].append(row)
+        self._span(row.flow, row.assigned).add(row)
 
     def _span(self, flow: str, assigned: str) -> Span:
         """Return the span under way; those before it are over, and the oldest make room."""
@@ -142,16 +130,16 @@ class Board:
         When each span began, in seconds since 1970; then in milliseconds TTFT of legacy, P50 and
         P95, and of graph, and E2E of both.
         """
-        kept = [one for stack in STACKS for one in self._spans[flow, stack]]
-        none, numbers = (
-            Span(),
-            range(max(self.number - SPANS + 1, min(kept, default=0)), self.number),
-        )
+        both = [self._spans[flow, stack] for stack in STACKS]
+        oldest = min((min(spans) for spans in both if spans), default=0)
+        numbers = range(max(self.number - SPANS + 1, oldest), self.number)
         columns: list[list[float | None]] = [[one * SPAN_SECONDS for one in numbers]]
+        for spans in both:
+            if spans and (last := max(spans)) < self.number:
+                spans[last].close()  # no exchange has come since
         for measure in range(2):
-            for stack in STACKS:
-                spans = self._spans[flow, stack]
-                drawn = [spans.get(one, none).times[measure] for one in numbers]
+            for spans in both:
+                drawn = [spans.get(one, NONE).times[measure] for one in numbers]
                 columns += [[one[rank] for one in drawn] for rank in range(2)]
         return columns
 

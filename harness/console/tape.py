@@ -1,7 +1,6 @@
 """The runs of one exchange, found among the captures that were written soon after it ended."""
 
 from collections import Counter
-from datetime import timedelta
 from typing import Final
 
 from compare.differences import Pair, differences
@@ -12,21 +11,21 @@ from cutover.records import RecordDamaged, RunRecord, TapeRecord, decode
 from router.captures import Store
 from router.captures.reader import file_lines
 
-SOON: Final = timedelta(minutes=1)
+SOON_US: Final = 60_000_000
 """How long after an exchange its shadow may have been stored."""
-_SLACK_NS: Final = 2_000_000_000
+SLACK_US: Final = 2_000_000
 
 
 def find(store: Store, flow: Flow, exchange: str, ended: int) -> Exemplar | None:
-    """Return an exchange that ended at a time, in ns since 1970, as reports show pairs; blocks.
+    """Return an exchange that ended at a time, in µs since 1970, as reports show pairs; blocks.
 
     Both runs, where another one is stored that it can be compared with, or else the one that
     served; None where that is not stored.
     """
-    runs, until = list[RunRecord](), ended + round(SOON.total_seconds() * 1e9)
+    runs = list[RunRecord]()
     for name in store.names(flow.name):
-        written = int(name.rpartition("/")[2].partition("-")[0])
-        if not ended - _SLACK_NS <= written <= until:
+        written = name.rpartition("/")[2].partition("-")[0]  # in ns; "" of a file that was renamed
+        if not (written.isdigit() and 0 <= int(written) // 1000 - ended + SLACK_US <= SOON_US):
             continue
         runs += _runs(store, name, exchange)
         if isinstance(pair := paired(runs), Pair):

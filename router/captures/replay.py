@@ -70,10 +70,20 @@ class Target:
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
-def replayed(store: Store, stack: str, flow: str | None = None) -> set[str]:
-    """Return the exchanges of a store that a stack has replayed, or forked."""
-    lines = CaptureReader(store, flow)
-    return {one.exchange for one in lines if one.stack == stack and one.role in {"replay", "fork"}}
+def replayed(
+    store: Store, stack: str, flow: str | None = None, fork: Fork | None = None
+) -> set[str]:
+    """Return the exchanges of a store that a stack has replayed, or forked in this way."""
+    lines = (one for one in CaptureReader(store, flow) if one.stack == stack)
+    if fork:
+        named = label(fork, stack)
+        return {one.exchange for one in lines if one.versions.get("fork") == named}
+    return {one.exchange for one in lines if one.role == "replay"}
+
+
+def label(fork: Fork, stack: str) -> str:
+    """Return what reports call a fork."""
+    return f"{stack} from model call {fork.at} on, by {fork.model or 'its model'}"
 
 
 class RedactedTape(Exchange):
@@ -165,12 +175,14 @@ class Replay:
             if exchange.tape.overflowed:
                 return "overflowed"
             line = await self._line(target, self.stack, exchange, runs)
-            if line is None:
-                return "redaction_failed"
+            if isinstance(line, str):
+                return line
             state = self._state(target, first.tape, last, line)
         except DAMAGED as error:
             log.warning("exchange=%s damaged=%s", first.exchange, type(error).__name__)
             return "damaged"
+        if self.fork and getattr(line.outcome, "blame", "") == "configuration":
+            return state  # it is forked again once that is mended
         self.out.line(line)
         self.done.add(line.exchange)
         others = target.candidates.keys() - {self.stack}
@@ -179,7 +191,7 @@ class Replay:
             # the one that served is replayed, too.
             exchange = self._exchange(target, first)
             control = await self._line(target, last.stack, exchange, runs)
-            if control is not None and control.outcome == last.outcome:
+            if isinstance(control, RunRecord) and control.outcome == last.outcome:
                 state = self._state(target, first.tape, control, line)
         if state != "equal" or line.escaped:
             facts = line.exchange, self.stack, state, line.outcome, line.escaped
@@ -205,14 +217,16 @@ class Replay:
 
     async def _line(
         self, target: Target, stack: str, exchange: Served, runs: Sequence[RunRecord]
-    ) -> RunRecord | None:
-        """Play an exchange to a stack and return its line, redacted; None where that fails."""
+    ) -> RunRecord | str:
+        """Play an exchange to a stack and return its line, redacted; or why there is none."""
         fork, named = self.fork if stack == self.stack else None, dict[str, str]()
         if fork:
-            named["fork"] = f"{stack} from model call {fork.at} on, by {fork.model or 'its model'}"
+            named["fork"] = label(fork, stack)
         async with exchange.tape as tape:
             asked, candidate = exchange.request, target.candidates[stack]
             played = await play(tape, target.flow, asked, candidate, fork=fork)
+            if fork and not (played.run.forked or isinstance(played.outcome, Failed)):
+                return "not_reached"
             line = msgspec.structs.replace(
                 played_line(exchange, played, runs[0].at),
                 role="fork" if fork else "replay",
@@ -224,4 +238,4 @@ class Replay:
             return self.redactor.line(line, runs[0].tape) if self.redactor else line
         except Exception as error:  # noqa: BLE001 - its text may hold what is to be redacted
             log.error("exchange=%s redaction failed with %s", line.exchange, type(error).__name__)
-            return None
+            return "redaction_failed"

@@ -106,7 +106,7 @@ def test_a_sample_passes_until_the_graph_changes(project: Path) -> None:
     (project / "conftest.py").unlink()
     assert (status, "3 failed, 2 passed" in said, "Traceback" in said) == (1, True, False), said
     assert "call changed: model.chat at messages[].content [" in said
-    assert "_ chat[00000000000000000000000000000003] _" in said
+    assert "_ chat-00000000000000000000000000000003 _" in said
     assert "{+Shout.+}" in said
 
 
@@ -120,9 +120,10 @@ def test_what_cannot_be_replayed_is_skipped_and_damage_fails(project: Path) -> N
         replace(served, exchange="taped", tape=None),
         replace(served, exchange="torn", frames=served.frames[:-1]),
         replace(served, exchange="lost", role="shadow"),
+        replace(served, exchange="else", flow="else"),
     )
     status, said = run(project, "--cutover", "odd")
-    assert (status, "2 failed, 2 skipped" in said, "Traceback" in said) == (1, True, False), said
+    assert (status, "3 failed, 2 skipped" in said, "Traceback" in said) == (1, True, False), said
     assert all(f"not replayed: {why}" in said for why in ("cut short", "no tape")), said
     (project / "none").mkdir()
     status, said = run(project, "--cutover", "none")

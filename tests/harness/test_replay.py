@@ -101,15 +101,17 @@ def test_a_fork_asks_what_is_configured_and_is_named(captured: Path, tmp_path: P
     """The report says that it is of a fork, and is no evidence for the gate."""
     out, report = str(tmp_path / "out"), tmp_path / "report"
 
-    async def fork() -> tuple[Summary, list[str]]:
+    async def fork(at: int = 2, key: str = "mine") -> tuple[Summary, list[str]]:
         async with Simulator() as sim:
-            models = {"*": ModelTable(base_url=sim.base_url, key="mine")}
+            models = {"*": ModelTable(base_url=sim.base_url, key=key)}
             settings = Settings(captures=CapturesTable(url="unused", key=KEY), models=models)
-            given = str(captured), "graph", None, "1/1", settings, out, Fork(2, "gpt-new")
+            given = str(captured), "graph", None, "1/1", settings, out, Fork(at, "gpt-new")
             summary = await asyncio.to_thread(here, job_of(*given), Event())
             return summary, [one.body["model"] for one in sim.requests]
 
     here(job(captured), Event())  # its lines are left out
+    assert asyncio.run(fork(99))[0].counts == {"read": 4, "not_reached": 4}
+    assert asyncio.run(fork(key="env:NO"))[0].counts == {"read": 4, "failed": 4}  # and tried again
     summary, asked = asyncio.run(fork())
     assert (summary.counts, asked) == ({"read": 4, "different": 4}, ["gpt-new"] * 4)
     assert asyncio.run(fork())[0].counts == {"read": 4, "replayed_before": 4}

@@ -42,17 +42,28 @@ function connected(there) {
   said.classList.toggle("lost", !there);
   document.body.classList.toggle("lost-connection", !there);
 }
+let heard = Date.now();  // the chart comes every 15 seconds
+setInterval(() => { if (Date.now() - heard > 20000) connected(false); }, 1000);
 document.body.addEventListener("htmx:sseOpen", () => connected(true));
 document.body.addEventListener("htmx:sseError", () => connected(false));
 document.body.addEventListener("htmx:sseBeforeMessage", (event) => {
+  heard = Date.now();
+  connected(true);
   if (event.detail.type !== "chart") return;
   event.preventDefault();
   draw(JSON.parse(event.detail.data));
 });
 document.body.addEventListener("htmx:sseMessage", apply);
-document.body.addEventListener("htmx:beforeRequest", (event) => {
-  if (event.detail.target.id === "tape") event.detail.target.textContent = "Loading …";
+document.body.addEventListener("htmx:beforeRequest", (event) => { event.detail.target.textContent = "Loading …"; });
+document.body.addEventListener("htmx:sendError", (event) => {
+  event.detail.target.textContent = "No answer: see, once the connection is there again, whether the change is in force.";
 });
+document.querySelectorAll("dialog").forEach((dialog) => dialog.addEventListener("beforetoggle", () => {
+  const own = document.querySelector("#now [data-share]").dataset;
+  const percent = dialog.querySelector("[name=percent]");
+  if (percent) percent.value = own[dialog.id.replace("change-", "")];
+  dialog.querySelector("output")?.replaceChildren();
+}));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   charts.splice(0).forEach((one) => one.destroy());
   if (drawn) draw(drawn);
