@@ -13,6 +13,7 @@ from benchmarks.processes import ROUTER, configured, provider
 PORTS = {"alone": 18_607, "mirrored": 18_608, "watched": 18_609}
 CONSOLE, READERS = 18_610, 20
 ROUNDS, SECONDS = 6, 8.0
+_WATCHED = f"[console]\nport = {CONSOLE}"
 _SETTINGS = """
 [server]
 port = {port}
@@ -75,9 +76,7 @@ async def figures() -> AsyncIterator[str]:
         provider(5),
         configured(ROUTER, _SETTINGS, PORTS["alone"], percent=0.0, more=""),
         configured(ROUTER, _SETTINGS, PORTS["mirrored"], percent=100.0, more=""),
-        configured(
-            ROUTER, _SETTINGS, PORTS["watched"], percent=0.0, more=f"[console]\nport = {CONSOLE}"
-        ),
+        configured(ROUTER, _SETTINGS, PORTS["watched"], percent=0.0, more=_WATCHED),
         aiohttp.ClientSession() as session,
         asyncio.TaskGroup() as readers,
     ):

@@ -104,13 +104,9 @@ class Pauses:
     async def open_counts(self) -> dict[str, int]:
         """Return how many questions wait for their answer, by flow."""
         waits = PauseRow.state == "open", PauseRow.expires_at > self._clock()
-        counted = (
-            select(PauseRow.flow, func.count().label("waiting"))
-            .where(*waits)
-            .group_by(PauseRow.flow)
-        )
+        counted = select(PauseRow.flow, func.count()).where(*waits).group_by(PauseRow.flow)
         async with self._database.engine.connect() as connection:
-            return {row.flow: row.waiting for row in await connection.execute(counted)}
+            return dict((await connection.execute(counted)).all())
 
     async def answer(self, pause_id: str, answer: HumanAnswer) -> AnswerReply:
         """Store the answer to an open question, the first one only.

@@ -416,6 +416,8 @@ def _wrong_gateway(settings: Settings) -> Iterator[str]:
 
 def _wrong(name: str, table: FlowTable) -> Iterator[str]:
     place = f"flows.{name}"
+    if "/" in name:
+        yield f"{place}: captures lie in folders, so that no name of a flow has a /"
     if not table.paths and name not in FLOWS:
         near = _nearest(name, FLOWS)
         yield f"{place}: no such flow{near}; one of services has `paths`"

@@ -163,8 +163,11 @@ class FileRollout:
         decision = decide(rows, Scope(self.flow, percent / ALL, config, now, since), held)
         if settings.console is not None:
             shown = Path(settings.console.reports) / f"gate-{self.flow}.json"
-            shown.parent.mkdir(parents=True, exist_ok=True)
-            shown.write_bytes(msgspec.json.encode(Judged(decision, now, self.steps)))
+            try:
+                shown.parent.mkdir(parents=True, exist_ok=True)
+                shown.write_bytes(msgspec.json.encode(Judged(decision, now, self.steps)))
+            except OSError as error:  # the decision counts
+                typer.echo(f"not shown on the console: {error}", err=True)
         return decision
 
 

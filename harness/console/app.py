@@ -10,13 +10,17 @@ from dataclasses import dataclass, field
 from hmac import compare_digest
 from html import escape
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 from urllib.parse import parse_qsl
 
 import msgspec
+from anyio import CapacityLimiter, fail_after
+from anyio.to_thread import run_sync
 from fastapi.sse import format_sse_event
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.applications import Starlette
 from starlette.datastructures import URL
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
@@ -32,7 +36,6 @@ from harness.config import LOOPBACK, ConsoleTable, Settings
 from harness.console.board import RECENT, SPAN_SECONDS, STACKS, Board
 from harness.console.tape import find
 from harness.services import flow_of
-from router.captures import Store
 from router.edge import read_body
 from router.telemetry.status import Process
 
@@ -40,10 +43,8 @@ log = logging.getLogger("cutover.console")
 
 FOLDER: Final = Path(__file__).parent
 MOST_BYTES: Final = 1 << 14
-LOOK_SECONDS: Final = 2.0
-"""How often is looked at what other processes write."""
-CAUSES: Final = 5
-"""Causes that are shown of a flow."""
+LOOK_SECONDS, WAIT_SECONDS, STORED_SECONDS = 2.0, 0.5, 10.0
+"""How often is looked at what others write; how long a page waits for that, or for a tape."""
 _HEADERS: Final = {
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; script-src 'self'; connect-src 'self'; "
@@ -56,24 +57,21 @@ _MOMENT: Final = re.compile(r"[0-9]{1,19}")
 _environment = page.environment(FOLDER / "pages")
 
 
-T = TypeVar("T")
-
-
 @dataclass(slots=True)
-class Replaced(Generic[T]):
+class Replaced:
     """A JSON file that other processes replace, read again when it has changed."""
 
     path: Path
-    kind: type[T]
-    content: T | None = None
+    kind: Any
+    content: Any = None
     _changed: int = 0
 
     def read(self) -> None:
         """Take what it holds, unless that is half written, or of another version."""
         with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             if (changed := self.path.stat().st_mtime_ns) != self._changed:
-                self.content = msgspec.json.decode(self.path.read_bytes(), type=self.kind)
                 self._changed = changed
+                self.content = msgspec.json.decode(self.path.read_bytes(), type=self.kind)
 
 
 @dataclass(slots=True, eq=False)
@@ -81,17 +79,20 @@ class Console:
     """The ASGI application, for readers on this machine, or for those who bear the token."""
 
     process: Process
-    board: Board
     pauses: Pauses
     settings: Settings
     table: ConsoleTable
+    board: Board = field(default_factory=Board)
     _drawn: dict[str, tuple[int, tuple[str, str]]] = field(default_factory=dict)
     """By flow the second in which it was drawn, and the page's two parts."""
     _drawing: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _report: Replaced[Report] = field(init=False)
-    _judged: Mapping[str, Replaced[Judged]] = field(init=False)
-    _paused: Mapping[str, int] = field(default_factory=dict)
+    _report: Replaced = field(init=False)
+    _judged: Mapping[str, Replaced] = field(init=False)
+    _paused: Mapping[str, int] | None = None
+    _looking: asyncio.Task[None] | None = None
     _looked: float = float("-inf")
+    _pool: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(2))
+    """A folder that hangs takes two threads, and none of asyncio's own."""
     _app: Starlette = field(init=False)
 
     def __post_init__(self) -> None:
@@ -100,14 +101,15 @@ class Console:
         self._judged = {
             flow: Replaced(folder / f"gate-{flow}.json", Judged) for flow in self.process.flows
         }
+        # The look of all pages lies beside their templates.
+        assets = StaticFiles(directory=FOLDER / "assets", packages=[("compare", "report")])
         routes = [
             Route("/console", self.page),
             Route("/console/events", self.events),
             Route("/console/tape", self.tape),
             Route("/console/report", self.report),
             Route("/console/change", self.change, methods=["POST"]),
-            Route("/console/style.css", self.style),
-            Mount("/console/assets", StaticFiles(directory=FOLDER / "assets")),
+            Mount("/console/assets", assets),
         ]
         self._app = Starlette(routes=routes)
 
@@ -154,7 +156,9 @@ class Console:
 
         async def changed() -> AsyncIterator[bytes]:
             sent, number = ("", ""), -1
-            while not self.process.streams.draining:
+            over = False
+            while not over:
+                over = self.process.streams.draining
                 parts = await self._parts(flow)
                 for name, part, before in zip(("now", "newest"), parts, sent, strict=True):
                     if part != before:
@@ -174,9 +178,13 @@ class Console:
         exchange, ended = (request.query_params.get(one, "") for one in ("exchange", "at"))
         found, why = None, "without [captures] no exchange is stored"
         if captures and exchange and _MOMENT.fullmatch(ended):
-            spec = flow_of(flow, self.settings)
-            found = await asyncio.to_thread(find, Store(captures.url), spec, exchange, int(ended))
+            asked = captures.url, flow_of(flow, self.settings), exchange, int(ended)
             why = "it is not stored, or not yet: captures are written every five seconds"
+            try:
+                with fail_after(STORED_SECONDS):
+                    found = await run_sync(find, *asked, limiter=self._pool, abandon_on_cancel=True)
+            except Exception as error:  # noqa: BLE001 - a file system may raise anything
+                why = f"the captures cannot be read, or not in time: {type(error).__name__}"
         return _html(_render("tape.html.j2", pair=found, why=why))
 
     async def report(self, _: Request) -> Response:
@@ -185,10 +193,6 @@ class Console:
         if not path.is_file():
             return _html("There is no report yet.", 404)
         return FileResponse(path, headers=_HEADERS)
-
-    async def style(self, _: Request) -> Response:
-        """Answer with the look of all pages."""
-        return FileResponse(page.FOLDER / "style.css")
 
     async def change(self, request: Request) -> Response:
         """Change a switch or a share, for who bears the token and says why."""
@@ -203,6 +207,7 @@ class Console:
         form = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
         edit, flow = self.process.operating.edit, form.get("flow", "")
         if edit is None or not self._knows(form.get("token", "")):
+            log.warning("flow=%r not changed: a wrong token", flow)
             raise Refused(401, "unauthorised", "this needs the token")
         who, why = (" ".join(form.get(one, "").split()) for one in ("who", "why"))
         if not who or not why:
@@ -224,8 +229,10 @@ class Console:
         return f"In force: {', '.join(f'{name} = {value}' for name, value in changes.items())}"
 
     def _flow(self, request: Request) -> str:
-        asked = request.query_params.get("flow", "")
-        return asked if asked in self.process.flows else next(iter(self.process.flows))
+        asked = request.query_params.get("flow", next(iter(self.process.flows)))
+        if asked not in self.process.flows:
+            raise HTTPException(404, "There is no such flow.")
+        return asked
 
     async def _parts(self, flow: str) -> tuple[str, str]:
         """Return the page's parts that change, drawn at most once a second for all readers."""
@@ -233,7 +240,9 @@ class Console:
         async with self._drawing:
             if loop.time() > self._looked + LOOK_SECONDS:
                 self._looked = loop.time()
-                await self._look()
+                if self._looking is None or self._looking.done():
+                    self._looking = asyncio.create_task(self._look())
+                await asyncio.wait({self._looking}, timeout=WAIT_SECONDS)
             second = int(loop.time())
             if (drawn := self._drawn.get(flow)) is None or drawn[0] != second:
                 drawn = self._drawn[flow] = second, self._draw(flow)
@@ -241,14 +250,13 @@ class Console:
 
     async def _look(self) -> None:
         """Look at the pauses, the newest report and the newest verdicts."""
-        await asyncio.to_thread(self._report.read)
-        for judged in self._judged.values():
-            await asyncio.to_thread(judged.read)
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 self._paused = await self.pauses.open_counts()
-        except Exception as error:  # noqa: BLE001 - a database that is down: /readyz says so
-            log.warning("pauses are not counted error=%s", type(error).__name__)
+        except (TimeoutError, SQLAlchemyError, OSError):
+            self._paused = None  # /readyz says why
+        for file in (self._report, *self._judged.values()):
+            await run_sync(file.read)
 
     def _draw(self, flow: str) -> tuple[str, str]:
         report = self._report.content
@@ -260,10 +268,10 @@ class Console:
             figures=self.board.figures(flow),
             stacks=STACKS,
             minutes=RECENT * SPAN_SECONDS // 60,
-            paused=self._paused.get(flow, 0),
+            paused="unknown" if self._paused is None else f"{self._paused.get(flow, 0):,}",
             gate=self._judged[flow].content,
             report=report,
-            causes=causes[:CAUSES],
+            causes=causes,
         )
         return now, _render("newest.html.j2", flow=flow, lines=self.board.newest(flow))
 

@@ -1,6 +1,8 @@
 """The runs of one exchange, found among the captures that were written soon after it ended."""
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from compare.differences import Pair, differences
@@ -16,13 +18,13 @@ SOON_US: Final = 60_000_000
 SLACK_US: Final = 2_000_000
 
 
-def find(store: Store, flow: Flow, exchange: str, ended: int) -> Exemplar | None:
+def find(url: str, flow: Flow, exchange: str, ended: int) -> Exemplar | None:
     """Return an exchange that ended at a time, in µs since 1970, as reports show pairs; blocks.
 
     Both runs, where another one is stored that it can be compared with, or else the one that
     served; None where that is not stored.
     """
-    runs = list[RunRecord]()
+    store, runs = Store(url), list[RunRecord]()
     for name in store.names(flow.name):
         written = name.rpartition("/")[2].partition("-")[0]  # in ns; "" of a file that was renamed
         if not (written.isdigit() and 0 <= int(written) // 1000 - ended + SLACK_US <= SOON_US):
@@ -34,14 +36,10 @@ def find(store: Store, flow: Flow, exchange: str, ended: int) -> Exemplar | None
     return alone(served[-1], served[0].tape or TapeRecord(), flow) if served else None
 
 
-def _runs(store: Store, name: str, exchange: str) -> list[RunRecord]:
-    found = []
+def _runs(store: Store, name: str, exchange: str) -> Iterator[RunRecord]:
     for line in file_lines(store, name, Counter()):
         if exchange.encode() in line:
-            try:
+            with suppress(RecordDamaged):
                 record = decode(line, RunRecord)
-            except RecordDamaged:
-                continue
-            if record.exchange == exchange:
-                found.append(record)
-    return found
+                if record.exchange == exchange:
+                    yield record

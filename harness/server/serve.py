@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,14 @@ import uvicorn
 import uvloop
 
 from effects.pauses import Pauses
-from effects.world import World
 from harness import root
-from harness.config import ConfigRefused, ConsoleTable, Settings, load
+from harness.config import ConfigRefused, load
 from harness.live import LiveSettings
 from harness.server.gateway import serving_gateway
 from harness.server.listener import listener, serving_beside
 from harness.server.logs import start_logging
 from harness.services import open_services
 from loadtests.simulator import Simulator
-from router.telemetry.status import Process
 
 LEAVING_SECONDS = 5.0
 """What tasks and threads may take to end once the server has closed."""
@@ -36,15 +34,16 @@ def serve(config: Path | None, *, simulate: bool, crash: int) -> None:
     """Serve the flows of a configuration file until a signal comes; raises `ConfigRefused`."""
     settings = load(config)
     start_logging(settings)
+    stopped: list[int] = []  # while it starts
     for one in (signal.SIGINT, signal.SIGTERM):
         # The server drains when it gets one, and raises it once more: the command ends by itself.
-        signal.signal(one, lambda *_: None)
+        signal.signal(one, lambda number, _: stopped.append(number))
     # What stacks in this process do past the tape is seen on Python's own sockets alone.
     run = asyncio.run if settings.built_in else uvloop.run
-    run(_serve(LiveSettings(settings, config), simulate=simulate, crash=crash))
+    run(_serve(LiveSettings(settings, config), stopped, simulate=simulate, crash=crash))
 
 
-async def _serve(live: LiveSettings, *, simulate: bool, crash: int) -> None:
+async def _serve(live: LiveSettings, stopped: list[int], *, simulate: bool, crash: int) -> None:
     settings = live.settings
     async with AsyncExitStack() as opened:
         enter = opened.enter_async_context
@@ -59,8 +58,13 @@ async def _serve(live: LiveSettings, *, simulate: bool, crash: int) -> None:
         app = root.application(
             live, world, services, captures=captures, observers=observers, crash_after=crash
         )
-        if settings.console is not None:
-            await enter(_console(settings, settings.console, app.state.process, world, observers))
+        if (at := settings.console) is not None:
+            from harness.console.app import Console  # it reads reports, and so needs pandas
+
+            console = Console(app.state.process, Pauses(world.database, world.clock), settings, at)
+            observers.append(console.board.observe)
+            await enter(serving_beside(console, "console", at.host, at.port))
+            typer.echo(f"console at {_url(at.host, at.port)}/console")
         for following in _following(live):
             opened.callback(asyncio.create_task(following).cancel)
         # Looking for cycles stops every stream, for 0.2 s where it looks through all that has been
@@ -70,31 +74,17 @@ async def _serve(live: LiveSettings, *, simulate: bool, crash: int) -> None:
         gc.set_threshold(20_000, 5, 5)
         table = settings.server
         config = listener(app, host=table.host, port=table.port)
-        await Server(config, partial(app.state.drain, table.drain_seconds)).serve()
+        server = Server(config, partial(app.state.drain, table.drain_seconds))
+        server.should_exit = bool(stopped)
+        await server.serve()
     # A stack may swallow its cancellation, or block a thread: the process ends all the same.
     leaving = threading.Timer(LEAVING_SECONDS, os._exit, (0,))
     leaving.daemon = True
     leaving.start()
 
 
-def _console(
-    settings: Settings,
-    table: ConsoleTable,
-    process: Process,
-    world: World,
-    observers: list[root.Observer],
-) -> AbstractAsyncContextManager[None]:
-    """Return what serves the console, which is told of exchanges from now on.
-
-    It reads reports, and so needs pandas, as serving does not. Raises `ConfigRefused`.
-    """
-    from harness.console.app import Console
-    from harness.console.board import Board
-
-    observers.append((board := Board()).observe)
-    typer.echo(f"console at http://{table.host}:{table.port}/console")
-    console = Console(process, board, Pauses(world.database, world.clock), settings, table)
-    return serving_beside(console, "console", table.host, table.port)
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _following(live: LiveSettings) -> Iterator[Coroutine[Any, Any, None]]:
@@ -121,7 +111,7 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         for one in self.servers:
             host, port = one.sockets[0].getsockname()[:2]
-            at = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+            at = _url(host, port)
             typer.echo(f"serving at {at}\nnext: ask a flow there, and curl {at}/cutover/status")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

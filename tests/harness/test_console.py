@@ -97,7 +97,7 @@ async def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         observers, pauses = [board.observe], Pauses(world.database, world.clock)
         app = root.application(live, world, captures=captures, observers=observers, crash_after=3)
         assert settings.console is not None
-        console = Console(app.state.process, board, pauses, settings, settings.console)
+        console = Console(app.state.process, pauses, settings, settings.console, board)
         yield Shown(console, Client(app), live)
 
 
@@ -247,7 +247,7 @@ def test_a_file_that_is_being_written_changes_nothing(tmp_path: Path, content: s
 async def test_events_come_when_something_has_changed(shown: Shown) -> None:
     """All parts at first, then what changes; they end when the router stops."""
     scope = {"type": "http", "method": "GET", "path": "/console/events", "headers": []}
-    answer = await shown.console.events(Request(scope | {"query_string": b"flow=nothing"}))
+    answer = await shown.console.events(Request(scope | {"query_string": b""}))
     assert isinstance(answer, StreamingResponse)
     events = cast("AsyncIterator[bytes]", answer.body_iterator)
     first = [(await anext(events)).split(b"\n")[0] for _ in range(3)]

@@ -42,23 +42,31 @@ function connected(there) {
   said.classList.toggle("lost", !there);
   document.body.classList.toggle("lost-connection", !there);
 }
-let heard = Date.now();  // the chart comes every 15 seconds
-setInterval(() => { if (Date.now() - heard > 20000) connected(false); }, 1000);
-document.body.addEventListener("htmx:sseOpen", () => connected(true));
-document.body.addEventListener("htmx:sseError", () => connected(false));
+// A browser has six connections to a host: a page that nobody looks at gives its own back. The chart
+// comes every 15 seconds: without it a connection is dead, even if it has not ended.
+let source = null;
+let watch = 0;
+function heard() { clearTimeout(watch); watch = setTimeout(again, 20000); }
+function again() { source.close(); source.onerror(); }  // which opens another one
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) { clearTimeout(watch); source?.close(); }
+  else if (source?.readyState === EventSource.CLOSED) again();
+});
+document.body.addEventListener("htmx:sseOpen", (event) => { source = event.detail.source; connected(true); heard(); });
+document.body.addEventListener("htmx:sseError", () => { clearTimeout(watch); connected(false); });
 document.body.addEventListener("htmx:sseBeforeMessage", (event) => {
-  heard = Date.now();
-  connected(true);
+  heard();
   if (event.detail.type !== "chart") return;
   event.preventDefault();
   draw(JSON.parse(event.detail.data));
 });
 document.body.addEventListener("htmx:sseMessage", apply);
 document.body.addEventListener("htmx:beforeRequest", (event) => { event.detail.target.textContent = "Loading …"; });
-document.body.addEventListener("htmx:sendError", (event) => {
-  event.detail.target.textContent = "No answer: see, once the connection is there again, whether the change is in force.";
-});
+["htmx:sendError", "htmx:timeout"].forEach((name) => document.body.addEventListener(name, (event) => {
+  event.detail.target.textContent = "No answer: nothing is known of what came of it.";
+}));
 document.querySelectorAll("dialog").forEach((dialog) => dialog.addEventListener("beforetoggle", () => {
+  dialog.querySelector("form").reset();
   const own = document.querySelector("#now [data-share]").dataset;
   const percent = dialog.querySelector("[name=percent]");
   if (percent) percent.value = own[dialog.id.replace("change-", "")];
