@@ -34,7 +34,7 @@ from tests.support.shop import event
 pytestmark = IN_CHROMIUM
 TOKEN = "the token of the flags"
 PICTURE = Path(__file__).parents[2] / "docs" / "pictures" / "console.png"
-EXCHANGES = 100_000
+BATCHES = 200  # of 500 exchanges
 
 
 @dataclass
@@ -173,8 +173,7 @@ async def test_a_rollout_is_driven_from_the_page(tmp_path: Path) -> None:
         await expect(page.locator("dl")).to_contain_text("different", timeout=30_000)
         await expect(page.locator("#newest tbody tr")).to_have_count(40)
         await asyncio.sleep(6)  # until they are stored
-        report = str(tmp_path / "report")
-        assert await bot.run("diff", captures, "-o", report) == 1
+        assert await bot.run("diff", captures, "-o", f"{tmp_path}/report") == 1
         await expect(page.locator("#causes li")).to_have_count(1, timeout=30_000)
         await page.locator("#causes li a").click()
         await expect(page.locator("tr:target")).to_be_visible()
@@ -204,10 +203,8 @@ async def test_a_rollout_is_driven_from_the_page(tmp_path: Path) -> None:
         if os.environ.get("CUTOVER_PICTURES"):
             await take_picture(bot)
 
-        began = time.monotonic()
         await bot.change("Switch off …")
-        assert await bot.ask(50) == {"legacy": 50}
-        assert time.monotonic() - began < 5  # filling in the form, and five rounds of requests
+        assert await bot.ask(50) == {"legacy": 50}  # from the next request on
         await expect(page.locator("#now h1")).to_have_text("0 % of bot goes to graph")
         assert "who='Ann' why='it was decided'" in bot.router.log
         assert TOKEN not in bot.router.log
@@ -221,16 +218,14 @@ async def test_a_rollout_is_driven_from_the_page(tmp_path: Path) -> None:
 
 def stored(folder: Path) -> tuple[str, int]:
     """Store many exchanges of the flow, as a router does; return the newest one, and its end."""
-    store, exchange, ended = Store(str(folder)), "", 0
-    for batch in range(EXCHANGES // 500):
-        lines = []
-        if batch == EXCHANGES // 500 - 12:  # it waited for a minute
+    store, today, ended, ids = Store(str(folder)), datetime.now(UTC).date(), 0, list[str]()
+    for batch in range(BATCHES):
+        if batch == BATCHES - 12:  # it waited for a minute
             ended = time.time_ns() // 1_000 + 2_000_000
-        for number in range(500):
-            exchange = f"{batch:016x}{number:016x}"
-            lines.append(encode(line(exchange=exchange, flow="bot")))
-        store.add("bot", datetime.now(UTC).date(), b"\n".join(lines) + b"\n")
-    return exchange, ended
+        ids = [f"{batch:016x}{number:016x}" for number in range(500)]
+        lines = (encode(line(exchange=one, flow="bot")) + b"\n" for one in ids)
+        store.add("bot", today, b"".join(lines))
+    return ids[-1], ended
 
 
 async def test_every_view_comes_within_a_second_with_many_exchanges(tmp_path: Path) -> None:

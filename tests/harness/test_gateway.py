@@ -32,6 +32,7 @@ from tests.support.stage import Stage, staged
     ("tables", "problem"),
     [
         ({"gateway": {"host": "0.0.0.0"}}, "gateway.key: needed"),  # noqa: S104 - refused
+        ({"console": {"host": "192.0.2.1"}}, "server.flag_token: needed where the console"),
         ({"gateway": {}, "providers": {}}, "providers: the gateway needs one"),
         ({"gateway": {}, "providers": {"v1": {}}}, "providers.v1: a name"),
         ({"gateway": {}, "providers": {"a/b": {}}}, "providers.a/b: a name"),

@@ -87,7 +87,6 @@ async def found(
     return result, "\n".join(told)
 
 
-THREADS = r"/threads/[0-9a-f-]{36}/runs/stream"
 ROWS = tomllib.loads(Path(__file__).with_name("services.toml").read_text("utf-8"))
 KNOWN: Mapping[str, tuple[str, str, str, str, str]] = ROWS["known"]
 MEDIA = {"sse": SSE, "ndjson": LINES, "txt": "text/plain"}

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any, Self
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -173,10 +173,6 @@ class Store:
     async def make(cls, name: str) -> str:
         """Return the class's name."""
         return f"{cls.__name__} {name}"
-
-    def with_(self) -> Self:
-        """Return itself."""
-        return self
 
 
 async def test_methods_are_found_whatever_their_object() -> None:

@@ -106,7 +106,6 @@ def _u(text: str) -> str:
 
 
 _WIDE = {code: code + 0xFEE0 for code in range(0x21, 0x7F)}
-_HEX = ("3f9a1c07b2d4", "99ab31c07b2d")
 
 
 def _in_events(events: Sequence[str], a: str, b: str) -> RunRecord:
