@@ -68,7 +68,7 @@ async def no_pause(*_: Any) -> None:
         (bot("Answer at length:"), "different", None),
         (bot("Answer shortly:", correlates=False), "different", None),
         (bot("Answer at length:"), "different", Fork(1, "gpt-new")),
-        (bot("Answer at length:", correlates=False), "different", Fork(1)),
+        (bot("Answer at length:", correlates=False), "not_reached", Fork(1)),
     ],
     ids=["the same", "another prompt", "without the run", "a fork", "a fork without the run"],
 )
