@@ -216,7 +216,7 @@ async def test_captures_that_hang_hold_up_no_other(shown: Shown) -> None:
 
 
 def hanging() -> Path:
-    """Make a file of captures that nobody writes to."""
+    """Make a file of captures that has no writer."""
     folder = Path("captures/flow=chat/date=1970-01-01")
     folder.mkdir(parents=True)
     os.mkfifo(pipe := folder / f"{1_000_000_000:020}-x.jsonl.zst")

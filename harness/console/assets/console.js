@@ -42,7 +42,7 @@ function connected(there) {
   said.classList.toggle("lost", !there);
   document.body.classList.toggle("lost-connection", !there);
 }
-// A browser has six connections to a host: a page that nobody looks at gives its own back. The chart
+// A browser has six connections to a host: a hidden page gives its own back. The chart
 // comes every 15 seconds: without it a connection is dead, even if it has not ended.
 let source = null;
 let watch = 0;
