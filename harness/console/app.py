@@ -7,7 +7,6 @@ from base64 import b64decode
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from hmac import compare_digest
 from html import escape
 from pathlib import Path
 from typing import Any, Final
@@ -37,12 +36,13 @@ from harness.console.board import RECENT, SPAN_SECONDS, STACKS, Board
 from harness.console.tape import find
 from harness.services import flow_of
 from router.edge import read_body
+from router.gateway.providers import equal
+from router.telemetry.operators import MOST_BYTES
 from router.telemetry.status import Process
 
 log = logging.getLogger("cutover.console")
 
 FOLDER: Final = Path(__file__).parent
-MOST_BYTES: Final = 1 << 14
 LOOK_SECONDS, WAIT_SECONDS, STORED_SECONDS = 2.0, 0.5, 10.0
 """How often is looked at what others write; how long a page waits for that, or for a tape."""
 _HEADERS: Final = {
@@ -140,7 +140,7 @@ class Console:
 
     def _knows(self, token: str) -> bool:
         known = self.settings.server.flag_token
-        return bool(known) and compare_digest(token.encode("utf-8", "replace"), known.encode())
+        return bool(known) and equal(token, known)
 
     async def page(self, request: Request) -> Response:
         """Answer with the page of a flow."""

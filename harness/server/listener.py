@@ -39,7 +39,7 @@ async def serving_beside(app: Any, table: str, host: str, port: int) -> AsyncIte
     It ends with the block. Raises `ConfigRefused` where it cannot listen.
     """
     with _bound(table, host, port) as opened:
-        # As providers do: 5 s breaks calls that are about to use a connection.
+        # As providers of models do: 5 s breaks calls that are about to use a connection.
         config = listener(app, lifespan="off", server_header=False, timeout_keep_alive=75)
         server = _Beside(config)
         serving = asyncio.create_task(server.serve([opened]))

@@ -207,12 +207,12 @@ def leave(text: str) -> None:
 
 async def test_captures_that_hang_hold_up_no_other(shown: Shown) -> None:
     """More readers than threads wait in vain; the page is there, and so are those who serve."""
-    folder = await asyncio.to_thread(hanging)
+    pipe = await asyncio.to_thread(hanging)
     tape = "/console/tape?exchange=e&at=1000000"
     answers = await asyncio.gather(*(shown.get(tape) for _ in range(9)))
     assert {"not in time" in one.text for one in answers} == {True}
     assert (await shown.change(what="off")).is_success
-    os.close(os.open(folder, os.O_RDWR))
+    os.close(os.open(pipe, os.O_RDWR))
 
 
 def hanging() -> Path:
