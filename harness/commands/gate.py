@@ -151,7 +151,10 @@ class FileRollout:
         return self.decide_since(round(self.path.stat().st_mtime * _SECOND_US))
 
     def decide_since(self, since: int, share: float | None = None) -> Decision:
-        """Return what the exchanges since a time say; `share`: in percent, where not the file's."""
+        """Return what the exchanges since a time say, and leave it where the console shows it.
+
+        `share`: in percent, where it is not the file's.
+        """
         settings = load(self.path)
         if settings.flags and share is None:
             problem = "flags: a provider sets shares; say with --share which one is in force"
